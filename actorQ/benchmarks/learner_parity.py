@@ -147,7 +147,8 @@ def learn(
     information = reverb.SampleInfo(
         np.zeros(shape, np.uint64), ones, ones.astype(np.int64), ones, ones.astype(np.int32)
     )
-    dataset = tf.data.Dataset.from_tensor_slices(reverb.ReplaySample(information, batches))
+    samples = reverb.ReplaySample(information, batches)
+    dataset = learning.untuned(tf.data.Dataset.from_tensor_slices(samples))
     fetches = learning.LastFetches()
     learner = module.make_learner(
         networks, config, learning.Batches(dataset, replay.Layout.of(spec)), None, fetches,

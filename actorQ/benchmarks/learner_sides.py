@@ -237,7 +237,8 @@ def _dataset(side: Side) -> Any:
 
     if side.source == MEMORY:
         batch = reverb.ReplaySample((), _random_transitions(side.batch))
-        return learning.Batches(tf.data.Dataset.from_tensors(batch).repeat(), LAYOUT)
+        packed = learning.untuned(tf.data.Dataset.from_tensors(batch).repeat())
+        return learning.Batches(packed, LAYOUT)
     return learning.make_dataset(side.config, _state["connection"].address, LAYOUT)
 
 

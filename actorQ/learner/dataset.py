@@ -193,9 +193,18 @@ def make_dataset(
         max_in_flight_samples_per_worker=2 * config.batch_size,
     )
     dataset = dataset.batch(config.batch_size, drop_remainder=True).prefetch(_PREFETCH_BATCHES)
+    return Batches(untuned(dataset), layout)
+
+
+def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Returns a dataset that tf.data does not tune.
+
+    Tuning would time every item, and there is nothing to tune. Its thread sleeps up to a minute,
+    for which whoever drops an iterator would wait.
+    """
     options = tf.data.Options()
-    options.autotune.enabled = False  # It would time every item, and there is nothing to tune.
-    return Batches(dataset.with_options(options), layout)
+    options.autotune.enabled = False
+    return dataset.with_options(options)
 
 
 class Monitors:

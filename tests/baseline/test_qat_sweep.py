@@ -98,7 +98,7 @@ def wait_for_episodes(folders):
 
 def test_an_interrupted_sweep_saves_and_goes_on(tmp_path, run_commands):
     command = [
-        "a2c", CARTPOLE, "-n", "16000", "--bits=32,4", "--train_seeds=0", "--episodes=1",
+        "a2c", CARTPOLE, "-n", "6000", "--bits=32,4", "--train_seeds=0", "--episodes=1",
         "--seeds=0", "--save_freq=0", f"--folder={tmp_path}", "--jobs=2", "--device=cpu",
         "--calibration_episodes=1",
     ]
@@ -114,8 +114,8 @@ def test_an_interrupted_sweep_saves_and_goes_on(tmp_path, run_commands):
     assert not rows_of(tmp_path)
     assert all((folder / f"{CARTPOLE}.zip").exists() for folder in folders)
     assert not (tmp_path / "8").exists()  # Queued jobs have not begun.
-    assert find_run(job(tmp_path, 16001)) == (None, False)
-    assert find_run(job(tmp_path, 16000)) == (None, True)
+    assert find_run(job(tmp_path, 6001)) == (None, False)
+    assert find_run(job(tmp_path, 6000)) == (None, True)
     # Nobody else may train there meanwhile.
     with state.locked(folders[1]):
         (other,) = run_commands("qat", [[
@@ -126,7 +126,7 @@ def test_an_interrupted_sweep_saves_and_goes_on(tmp_path, run_commands):
     (done,) = run_commands("qat_sweep", [command])
     assert done.code == 0, done
     assert {(row.run, row.method, row.train_steps) for row in rows_of(tmp_path).values()} == {
-        (f"{CARTPOLE}_1", method, 16000) for method in qat_rows.METHODS
+        (f"{CARTPOLE}_1", method, 6000) for method in qat_rows.METHODS
     }
     for folder in folders:
         assert [path.name for path in folder.parent.iterdir()] == [f"{CARTPOLE}_1"]
