@@ -73,7 +73,7 @@ def main(argv: list[str]) -> int:
         from baseline.deploy import cmsis_nn
         from baseline.deploy import cortex_files
         from baseline.deploy import cortex_tables
-        from baseline.deploy import exporting
+        from baseline.deploy import loading
 
     finding.set_threads()
     if values.cmsis_nn:
@@ -89,7 +89,7 @@ def main(argv: list[str]) -> int:
         values.calibration_episodes, values.seed, values.cmsis_nn,
     )
     # A wrong path is told before anything is measured.
-    loaded = [exporting.load(path, values.algo, values.env) for path in argv[1:]]
+    loaded = [loading.load(path, values.algo, values.env) for path in argv[1:]]
     if values.out:
         output.make_folder(values.out)
     rows: list[cortex_files.Row] = []

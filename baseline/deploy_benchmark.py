@@ -89,7 +89,7 @@ def main(argv: list[str]) -> int:
         from baseline.agents import finding
         from baseline.deploy import device_files
         from baseline.deploy import device_tables
-        from baseline.deploy import exporting
+        from baseline.deploy import loading
 
     finding.set_threads()
     settings = device_files.Settings(
@@ -99,7 +99,7 @@ def main(argv: list[str]) -> int:
         values.tflite_kernels,
     )
     # A wrong path is told before anything is measured.
-    loaded = [exporting.load(path, values.algo, values.env) for path in argv[1:]]
+    loaded = [loading.load(path, values.algo, values.env) for path in argv[1:]]
     for agent in loaded:
         device_files.check(agent)
     if values.out:

@@ -2,9 +2,11 @@
 
 import abc
 from collections.abc import Callable
+from collections.abc import Mapping
 import dataclasses
 import json
 import pathlib
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -30,6 +32,8 @@ class Agent(abc.ABC):
       normalization: How observations are normalized; None: they are used as they come.
       tap: Quantizes activations; None: they stay in fp32.
       quantization: How the agent was quantized, if it was.
+      weight_ranges: Smallest and largest number of each layer's weights, of which `integers` makes
+        the weights' integers; None: it is not quantized, or does not tell them.
     """
 
     algo: str
@@ -40,6 +44,7 @@ class Agent(abc.ABC):
     normalization: zoo_files.Normalization | None = None
     tap: acting_path.Tap | None = None
     quantization: tuple[schemes.Scheme, schemes.Ranges | None] | None = None
+    weight_ranges: Mapping[str, Any] | None = None
 
     @abc.abstractmethod
     def save(self, folder: pathlib.Path) -> pathlib.Path:
@@ -75,15 +80,24 @@ class Agent(abc.ABC):
             for name, module in self.network.with_weights()
         }
 
-    def note_quantization(self, scheme: schemes.Scheme, ranges: schemes.Ranges | None) -> None:
+    def note_quantization(
+        self,
+        scheme: schemes.Scheme,
+        ranges: schemes.Ranges | None,
+        weight_ranges: Mapping[str, Any] | None = None,
+    ) -> None:
         """Notes how the weights were quantized; with ranges, `act` quantizes activations too."""
         self.quantization = (scheme, ranges)
+        self.weight_ranges = weight_ranges
         self.tap = None if ranges is None else schemes.ActivationQuantizer(scheme, ranges)
 
     def write_quantization(self, path: pathlib.Path) -> None:
         """Writes the noted quantization, if there is one, to a file beside the agent."""
         if self.quantization is not None:
-            path.write_text(json.dumps(schemes.to_json(*self.quantization), indent=1))
+            facts = schemes.to_json(*self.quantization)
+            if self.weight_ranges is not None:
+                facts["weight_ranges"] = self.weight_ranges
+            path.write_text(json.dumps(facts, indent=1))
 
     def restore_quantization(self, path: pathlib.Path) -> None:
         """Notes the quantization that a file holds, if the file exists.
@@ -94,13 +108,14 @@ class Agent(abc.ABC):
         if not path.exists():
             return
         try:
-            scheme, ranges = schemes.from_json(json.loads(path.read_text()))
+            facts = json.loads(path.read_text())
+            scheme, ranges = schemes.from_json(facts)
         except (OSError, ValueError, RecursionError, errors.UserError) as error:
             raise errors.UserError(f"Cannot read {path}: {errors.summary(error)}") from None
         layers = {name for name, _ in self.network.with_weights()}
         if ranges is not None and set(ranges) - {acting_path.OUTPUT} != layers:
             raise errors.UserError(f"{path} does not have the layers of {self.path}.")
-        self.note_quantization(scheme, ranges)
+        self.note_quantization(scheme, ranges, facts.get("weight_ranges"))
 
     def check_weights(self) -> None:
         """Checks that the agent can act.

@@ -137,9 +137,9 @@ def _quantize(
     if scheme.activations:
         ranges = _ranges(agent, scheme, settings, states)
         tap = schemes.ActivationQuantizer(scheme, ranges)
-    num_bytes = pipeline.quantize(agent.network, scheme, states.calibration, bases, tap)
-    agent.note_quantization(scheme, ranges)
-    return num_bytes
+    made = pipeline.quantize(agent.network, scheme, states.calibration, bases, tap)
+    agent.note_quantization(scheme, ranges, made.weight_ranges)
+    return made.num_bytes
 
 
 def _ranges(

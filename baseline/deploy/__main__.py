@@ -73,6 +73,7 @@ def main(argv: list[str]) -> int:
         from baseline.deploy import c_files
         from baseline.deploy import deploying
         from baseline.deploy import exporting
+        from baseline.deploy import loading
 
     finding.set_threads()
     settings = exporting.Settings(
@@ -82,7 +83,7 @@ def main(argv: list[str]) -> int:
             values.float, values.flash_limit and c_files.parse_bytes(values.flash_limit)
         ),
     )
-    agent = exporting.load(argv[1], values.algo, values.env)
+    agent = loading.load(argv[1], values.algo, values.env)
     settings = dataclasses.replace(
         settings, kernels=deploying.kernels_for(agent, settings, values.tflite_kernels)
     )

@@ -219,7 +219,7 @@ def _warn(
         "The file acts otherwise than its agent in %.1f %% of the states: it may earn less.",
         100 * (1 - found.alike),
     )
-    if agent.quantization is not None:  # Its integers and ranges are those of its training.
+    if agent.quantization is not None:  # Its integers and ranges are its own.
         return
     if settings.format != "c":  # Its action is the same, but the benchmark times no such files.
         print(f"To measure its return: {measurement(named, settings)}")

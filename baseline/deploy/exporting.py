@@ -1,16 +1,14 @@
-"""Loads an agent, and exports it to one self-contained file for a device.
+"""Exports an agent to one self-contained file for a device.
 
 The file takes raw observations, since its agent's normalization is in it, and gives the task's
-actions. A player, copied beside it, needs numpy and the runtime alone. The integers
-and ranges are those of post-training quantization, or of quantization-aware training.
+actions. A player, copied beside it, needs numpy and the runtime alone. The integers and ranges are
+those of post-training quantization by `minmax`, or those that a quantized agent tells.
 """
 
 from collections.abc import Callable
 from collections.abc import Sequence
-import contextlib
 import dataclasses
 import pathlib
-import re
 import tempfile
 from typing import Any
 
@@ -18,13 +16,12 @@ import numpy as np
 
 from actorQ.core import errors
 from actorQ.core import files
-from actorQ.policy import saved
 from baseline.agents import actorq
 from baseline.agents import agent as agent_lib
 from baseline.agents import agreement
 from baseline.agents import calibration
 from baseline.agents import evaluation
-from baseline.agents import finding
+from baseline.agents import integers
 from baseline.agents import zoo_files
 from baseline.deploy import c_files
 from baseline.deploy import c_player
@@ -33,19 +30,20 @@ from baseline.formats import integer_form
 from baseline.formats import names
 from baseline.formats import native_policy
 from baseline.formats import onnx_policy
+from baseline.formats import quantized_agents
 from baseline.formats import tflite_micro
 from baseline.formats import tflite_policy
 from baseline.formats import torchscript
-from baseline.qat import export as qat_export
 from baseline.quantization import acting_path
+from baseline.quantization import recipes
 from baseline.quantization import schemes
 from baseline.quantization import tracing
-from baseline.tasks import environments
 
 FILE_STEM = "policy"
 _CHECKED_STATES, _CHECKED_EPISODES = 500, 10
 # These settings are for agents that are not quantized yet.
 OF_FULL_PRECISION = ("scheme", "granularity", "calibration_episodes")
+_DEPLOYABLE = "bias-correction,action"  # The best of auto's that needs no other basis.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,88 +86,13 @@ class Settings:
         return (self.format, self.bits, self.kernels) == ("tflite", names.MICRO_BITS, names.MICRO)
 
 
-def load(path: str, algo: str | None = None, env_id: str | None = None) -> agent_lib.Agent:
-    """Loads an agent by its path.
-
-    Args:
-      path: Stable-Baselines3's zip in the zoo's layout (FOLDER/ALGO/ENV_<n>/ENV.zip, or
-        best_model.zip there) or its folder, another zip of it, or an ActorQ run or its checkpoint.
-      algo: The zip's algorithm; None: its args.yml or its place tells.
-      env_id: The zip's environment; None: its args.yml or its name tells.
-
-    Raises:
-      errors.UserError: There is none, or it cannot be loaded.
-    """
-    found = pathlib.Path(path).absolute()
-    if not found.exists():
-        raise errors.UserError(f"There is no agent at {path}: there is no such file or folder.")
-    if found.is_dir():
-        name = re.sub(r"_\d+$", "", found.name)
-        zips = [found / f"{stem}.zip" for stem in (found.name, name)]
-        found = next((candidate for candidate in zips if candidate.is_file()), found)
-    if found.suffix == ".zip":
-        return _load_zip(found, algo, env_id)
-    if algo is not None or env_id is not None:
-        raise errors.UserError(
-            f"--algo and --env are for zips of Stable-Baselines3, and {path} is none."
-        )
-    try:
-        checkpoint = saved.load_policy(str(found))
-    except errors.UserError as error:
-        raise errors.UserError(
-            f"{path} is neither an agent's zip (ALGO/ENV_<n>/ENV.zip) or its folder, nor an "
-            f"ActorQ run: {error}"
-        ) from None
-    return actorq.load(checkpoint.algorithm, str(checkpoint.facts["taskstr"]), found)
-
-
-def _load_zip(path: pathlib.Path, algo: str | None, env_id: str | None) -> agent_lib.Agent:
-    if finding.stopped_early(path):
-        finding.warn_of_stopped(path)
-    if env_id is None:
-        env_id = _environment(path)
-    noted = zoo_files.read_yaml(finding.settings_folder(env_id, path) / "args.yml").get("algo")
-    if algo is not None or noted is not None:  # `check_algo` has a message for other algorithms.
-        return finding.load_file(finding.check_algo(str(algo or noted)), env_id, path)
-    for folder in (path.parent.parent.name, path.parent.name):
-        finding.check_refused(folder)
-        with contextlib.suppress(errors.UserError):
-            algo = finding.check_algo(str(folder))
-            break
-    else:
-        raise errors.UserError(
-            f"Which algorithm is {path} of? Say it: --algo={finding.ALGORITHMS[0]}, for example."
-        )
-    return finding.load_file(algo, env_id, path)
-
-
-def _environment(path: pathlib.Path) -> str:
-    """Returns the environment of a zip by the files beside it, or by its name.
-
-    Raises:
-      errors.UserError: None of them tells it.
-    """
-    noted = zoo_files.read_yaml(path.parent / "args.yml").get("env")  # As on the zoo's hub.
-    if isinstance(noted, str):
-        return noted
-    settings = [found.parent.name for found in path.parent.glob("*/args.yml")]
-    only = settings if len(settings) == 1 else []
-    for name in (path.stem, *only, re.sub(r"_\d+$", "", path.parent.name)):
-        env_id = zoo_files.environment_name(path.parent / name)
-        if environments.may_exist(env_id):
-            return env_id
-    raise errors.UserError(
-        f"Which environment is {path} of? Say it: --env=CartPole-v1, for example."
-    )
-
-
 def export(
     agent: agent_lib.Agent, settings: Settings, ranges: schemes.Ranges | None = None
 ) -> bytes:
     """Returns the file.
 
     Args:
-      agent: An agent in full precision, or from quantization-aware training.
+      agent: An agent in full precision, or one that tells its integers (`integers`).
       settings: How to export it.
       ranges: Ranges of activations; None: they are found where they are needed.
 
@@ -177,7 +100,7 @@ def export(
       errors.UserError: The agent has no such form.
     """
     if agent.quantization is not None:
-        return _trained(agent, settings)
+        return _quantized(agent, settings)
     network = actorq.native_network(agent)
     if settings.calibrates and ranges is None:
         ranges = calibration.ranges(agent, settings.calibration_episodes, settings.seed)
@@ -272,8 +195,7 @@ def why_not_micro(agent: agent_lib.Agent, bits: int) -> str:
         return f"Its integers have {names.MICRO_BITS} bits, and the file {bits}."
     if agent.quantization is not None:
         return (
-            "The file keeps the integers of the training: --tflite_kernels=micro rounds some of "
-            "them again."
+            "The file keeps the agent's integers: --tflite_kernels=micro rounds some of them again."
         )
     try:
         tflite_micro.check(actorq.native_network(agent))
@@ -299,52 +221,77 @@ def _with_output(
     return {**ranges, acting_path.OUTPUT: found[acting_path.OUTPUT]}
 
 
-def _trained(agent: agent_lib.Agent, settings: Settings) -> bytes:
-    """Returns the file of an agent whose integers and ranges are those of its training."""
-    if agent.quantization is None or not qat_export.is_trained(agent.path):
-        raise errors.UserError(
-            f"{agent.path} was quantized after training: name the agent that it was made from, "
-            "which deploy quantizes itself."
-        )
-    width = agent.quantization[0].width
-    if settings.format == "torchscript":
+def _quantized(agent: agent_lib.Agent, settings: Settings) -> bytes:
+    """Returns the file of an agent that is quantized already, with its own integers."""
+    assert agent.quantization is not None
+    scheme, ranges = agent.quantization
+    if agent.weight_ranges is None:
+        raise errors.UserError(f"{agent.path} {_why_no_integers(scheme)}")
+    if settings.format in ("torchscript", "native"):
         raise errors.UserError(
             f"{agent.path} is quantized with ranges of its own, which a file of the format "
-            f"{settings.format} has no place for: --format=onnx or --format=tflite."
+            f"{settings.format} has no place for: --format=onnx, --format=tflite or --format=c."
         )
+    width = scheme.width
     if width is not None and width != settings.bits:
-        able = [f"--format=onnx --bits={width}"] * (width == qat_export.INTEGER_BITS)
-        able += [f"--format=tflite --bits={width}"] * (width <= qat_export.TFLITE_BITS)
+        able = [f"--format=onnx --bits={width}"] * (width == quantized_agents.INTEGER_BITS)
+        able += [f"--format=tflite --bits={width}"] * (width <= quantized_agents.TFLITE_BITS)
         able += [f"--format=c --bits={width}"] * (width <= integer_form.INPUT_BITS)
         raise errors.UserError(
-            f"{agent.path} was trained with {width} bits: "
-            + (
-                f"{' or '.join(able)}." if able else
-                f"deploy has no file of so wide integers; {qat_export.PACKED_FILENAME} beside it "
-                "has them."
-            )
+            f"{agent.path} has {width} bits: "
+            + (f"{' or '.join(able)}." if able else "deploy has no file of so wide integers.")
         )
     ours = Settings(settings.format, kernels=settings.kernels)
-    other = [name for name in OF_FULL_PRECISION if getattr(settings, name) != getattr(ours, name)]
+    fixed = [
+        name for name in OF_FULL_PRECISION if ranges is not None or name != "calibration_episodes"
+    ]
+    other = [name for name in fixed if getattr(settings, name) != getattr(ours, name)]
     if other and settings.bits <= onnx_policy.INPUT_BITS:  # Wider files quantize weights alone.
         raise errors.UserError(
             f"{agent.path} is quantized already, with ranges of its own: leave "
             f"{' and '.join(f'--{name}' for name in other)} out."
         )
+    if ranges is None:  # Its weights are integers, and a device computes with integers of both.
+        found = calibration.ranges(agent, settings.calibration_episodes, settings.seed)
+        ranges = {
+            name: (low, high, integer_form.INPUT_BITS) for name, (low, high, *_) in found.items()
+        }
+    native = dataclasses.replace(
+        agent, network=actorq.native_network(agent), quantization=(scheme, ranges)
+    )
     if settings.micro:
-        ranges = _with_output(agent, settings, agent.quantization[1])
-        return qat_export.export_tflite_micro(agent, ranges)
+        return quantized_agents.tflite_micro_file(native, _with_output(agent, settings, ranges))
     if settings.format == "tflite":
-        return qat_export.export_tflite(agent, normalizes=True)
+        return quantized_agents.tflite_file(native, normalizes=True)
     if settings.format == "c":
         form = integer_form.make(
-            agent.network, settings.bits, qat_export.ranges_with_bits(agent),
-            normalization=agent.normalization, weights=qat_export.integer_weights(agent),
+            native.network, settings.bits, integers.ranges_with_bits(native),
+            normalization=agent.normalization, weights=integers.weights(native),
             image_size=agent.image_size(),
         )
-        facts = _c_facts(f"{agent.algo} for {agent.env_id}", agent.network, settings)
+        facts = _c_facts(f"{agent.algo} for {agent.env_id}", native.network, settings)
         return c_files.export(form, settings.c, facts)
-    return qat_export.export(agent, normalizes=True).SerializeToString()
+    return quantized_agents.onnx_file(native, normalizes=True).SerializeToString()
+
+
+def _why_no_integers(scheme: schemes.Scheme) -> str:
+    """Returns why an agent's file cannot have its integers, and what to do, after its name."""
+    if not scheme.calibrates or scheme.width is None:
+        return (
+            "was quantized after training: name the agent that it was made from, which deploy "
+            "quantizes itself."
+        )
+    if scheme.group_size:
+        return (
+            f"has a scale for every {scheme.group_size} inputs, and no file has such: quantize it "
+            "with --group_size=0."
+        )
+    if recipes.recipe(scheme.method).transform is not None and not scheme.activations:
+        return (
+            f"was quantized by {scheme.method}: its inputs change their basis, which no file does. "
+            f"Quantize it by another --method, such as {_DEPLOYABLE}."
+        )
+    return "was quantized by an earlier version, which did not note integers: quantize it again."
 
 
 def write(content: bytes, file_format: str, folder: str) -> pathlib.Path:

@@ -15,12 +15,14 @@ from baseline.agents import agent as agent_lib
 from baseline.agents import agreement
 from baseline.agents import calibration
 from baseline.agents import evaluation
+from baseline.agents import integers
 from baseline.agents import optional_tensorflow
 from baseline.deploy import exporting
 from baseline.deploy import measuring
 from baseline.formats import onnx_graph
 from baseline.formats import onnx_kernels
 from baseline.formats import onnx_policy
+from baseline.formats import quantized_agents
 from baseline.qat import export as qat_export
 from baseline.quantization import acting_path
 from baseline.quantization import schemes
@@ -147,18 +149,18 @@ def measure_trained(agent: agent_lib.Agent, settings: measuring.Settings) -> Tra
     Raises:
       errors.UserError: The agent has no such form, or a file cannot be written.
     """
-    packed_bytes = qat_export.num_bytes(agent)
+    packed_bytes = integers.num_bytes(agent)
     bits, *others = _widths(agent)
-    if max([bits, *others]) > qat_export.TFLITE_BITS:
+    if max([bits, *others]) > quantized_agents.TFLITE_BITS:
         return Trained({}, bits, packed_bytes)
     own = exporting.acting(agent.network, agent.tap)
     forms = {FAKE: measuring.Form(lambda observation: own(observation[None])[0])}
-    if {bits, *others} == {qat_export.INTEGER_BITS}:
-        content = qat_export.export(agent).SerializeToString()
+    if {bits, *others} == {quantized_agents.INTEGER_BITS}:
+        content = quantized_agents.onnx_file(agent).SerializeToString()
         _write(agent, qat_export.ONNX_FILENAME, content)
         forms[ONNX] = measuring.Form(exporting.load_file(content, "onnx"), content)
     try:
-        content = qat_export.export_tflite(agent)
+        content = quantized_agents.tflite_file(agent)
     except optional_tensorflow.MissingError as error:
         if ONNX not in forms:
             raise
@@ -192,7 +194,7 @@ def _widths(agent: agent_lib.Agent) -> list[int]:
     scheme, ranges = agent.quantization or (None, None)
     if scheme is None or ranges is None:
         raise errors.UserError(f"{agent.path} was not trained with quantization.")
-    weights = [tensor.bits for tensor in qat_export.integer_weights(agent).values()]
+    weights = [tensor.bits for tensor in integers.weights(agent).values()]
     own = [int(bits) for _, _, *own in ranges.values() for bits in own]
     return [int(scheme.bits), *weights, *own]
 

@@ -223,6 +223,7 @@ def evaluate(
       errors.UserError: a file is missing or damaged.
     """
     from baseline.agents import finding
+    from baseline.agents import integers
     from baseline.agents import zoo_files
     from baseline.qat import export
     from baseline.qat import runs
@@ -241,7 +242,7 @@ def evaluate(
         agent,
         measuring.key(algo, env_id, scheme, seeds, episodes),
         returns,
-        bytes=export.num_bytes(agent),
+        bytes=integers.num_bytes(agent),
         seconds=time.perf_counter() - started,
     )
     return qat_rows.trained(row, **runs.training_columns(path))

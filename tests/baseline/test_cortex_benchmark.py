@@ -7,8 +7,8 @@ import pytest
 
 from baseline.deploy import cortex_files
 from baseline.deploy import cortex_tables
-from baseline.deploy import exporting
 from baseline.deploy import firmware
+from baseline.deploy import loading
 from baseline.deploy import micro_player
 from tests.baseline import small_agents
 
@@ -25,7 +25,7 @@ SETTINGS = cortex_files.Settings(
 def fixture_agent(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cart")
     made = small_agents.model("ppo", small_agents.vector("CartPole-v1"))
-    return exporting.load(str(small_agents.save(folder, "ppo", "CartPole-v1", made).parent))
+    return loading.load(str(small_agents.save(folder, "ppo", "CartPole-v1", made).parent))
 
 
 @pytest.fixture(name="rows", scope="module")

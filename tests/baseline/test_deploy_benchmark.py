@@ -20,6 +20,7 @@ from baseline.deploy import device_details
 from baseline.deploy import device_files
 from baseline.deploy import device_tables
 from baseline.deploy import exporting
+from baseline.deploy import loading
 from baseline.deploy import memory
 from baseline.deploy import run_policy
 from baseline.formats import names
@@ -46,7 +47,7 @@ def fixture_navigator(tmp_path_factory):
 
 @pytest.fixture(name="measured", scope="module")
 def fixture_measured(navigator):
-    agent = exporting.load(str(navigator))
+    agent = loading.load(str(navigator))
     return agent, device_files.measure(agent, SMALL)
 
 
@@ -73,7 +74,7 @@ def test_every_file_is_measured_over_the_same_starts(measured):
 def test_files_of_actorqs_policies_play_the_same_task(tmp_path):
     made = actorq.checkpoint(actorq.PENDULUM, (3,), 1, "tanh")
     saved.save_policy(str(tmp_path), made)
-    agent = exporting.load(str(tmp_path))
+    agent = loading.load(str(tmp_path))
     found = device_files.measure(agent, dataclasses.replace(SMALL, formats=("onnx",), bits=16))
     assert {file.agreements["alike"].alike for file in found.files.values()} == {1.0}
     returns = [[each.episode_return for each in found.episodes[side]] for side in ("fp32", "onnx")]
@@ -91,7 +92,7 @@ def test_memory_is_left_out_with_one_line_where_it_cannot_be_measured(monkeypatc
 
 
 def test_memory_and_arm_are_measured_where_they_are_asked_for(navigator, monkeypatch):
-    agent = exporting.load(str(navigator))
+    agent = loading.load(str(navigator))
     asked = []
 
     def of_policy(path, empty, turns):
@@ -144,7 +145,7 @@ def test_the_empty_runtimes_policy_is_tiny_and_can_be_played():
 
 
 def test_an_agent_that_is_quantized_is_refused(navigator):
-    agent = exporting.load(str(navigator))
+    agent = loading.load(str(navigator))
     agent.quantization = ("8", None)
     with pytest.raises(errors.UserError, match="is quantized already: name the agent"):
         device_files.measure(agent, SMALL)
@@ -197,7 +198,7 @@ def test_rows_have_medians_ratios_and_the_papers_figures(measured):
 
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 def test_what_arm_cannot_play_is_told_and_costs_no_other_figure(navigator):
-    agent = exporting.load(str(navigator))
+    agent = loading.load(str(navigator))
     arm = aarch64.Python((sys.executable, "-c", "raise SystemExit('crash')"), {})
     settings = dataclasses.replace(SMALL, formats=("onnx",), states=5, arm=arm)
     found = device_files.measure(agent, settings)

@@ -10,12 +10,14 @@ import pytest
 from actorQ.core import errors
 from baseline.agents import agreement
 from baseline.agents import finding
+from baseline.agents import integers
 from baseline.deploy import exporting
 from baseline.deploy import integer_forms
 from baseline.deploy import integer_tables
 from baseline.deploy import measuring
 from baseline.deploy import run_policy
 from baseline.formats import integer_form
+from baseline.formats import quantized_agents
 from baseline.qat import export as qat_export
 from baseline.qat import model as qat_model
 from baseline.qat import training
@@ -47,7 +49,7 @@ def measure(agent, episodes=1, states=50, repeats=1):
 
 
 def compared(agent, episodes, states):
-    act = players.tflite_player(qat_export.export_tflite(agent))
+    act = players.tflite_player(quantized_agents.tflite_file(agent))
     return test_training.compared(agent, act, episodes, states)
 
 
@@ -70,7 +72,7 @@ def test_tflite_takes_narrow_integers_and_quantized_outputs(tmp_path):
     assert agent.quantization[1][acting_path.OUTPUT][2:] == ()
     visited = test_training.visited_states(agent, 3, 5000)
 
-    made = players.tflite_player(qat_export.export_tflite(agent))
+    made = players.tflite_player(quantized_agents.tflite_file(agent))
 
     expected = acting_path.forward(agent.network, visited, agent.tap).numpy()
     assert len(np.unique(made.output(visited))) <= 8
@@ -85,7 +87,7 @@ def test_integer_files_of_learned_steps_act_as_their_agent(tmp_path, algo):
     found = measure(agent)
     assert list(found.forms) == [integer_forms.FAKE, integer_forms.ONNX, integer_forms.TFLITE]
     assert not found.failing, found.forms
-    metadata = players.tflite_player(qat_export.export_tflite(agent)).metadata
+    metadata = players.tflite_player(quantized_agents.tflite_file(agent)).metadata
     assert {name: tuple(ends) for name, ends in metadata["ranges"].items()} == agent.quantization[1]
 
 
@@ -98,9 +100,9 @@ def test_layers_of_other_bits_have_the_forms_that_can_hold_them(tmp_path):
     assert not measure(wide).forms
     last = wide.network.with_weights()[-1][0]
     with pytest.raises(errors.UserError, match=f"weights of {last} have 9 bits, but ONNX Runtime"):
-        qat_export.export(wide)
+        quantized_agents.onnx_file(wide)
     with pytest.raises(errors.UserError, match="no TFLite form of 9 bits, which the weights of"):
-        qat_export.export_tflite(wide)
+        quantized_agents.tflite_file(wide)
 
 
 @pytest.mark.parametrize("algo", ["td3", "sac"])
@@ -108,8 +110,8 @@ def test_layers_of_other_bits_have_the_forms_that_can_hold_them(tmp_path):
 def test_a_device_s_c_file_acts_as_its_agent_at_few_bits(tmp_path, algo, how):
     agent = trained(tmp_path, algo, bits=4, **how)
     form = integer_form.make(
-        agent.network, 4, qat_export.ranges_with_bits(agent),
-        weights=qat_export.integer_weights(agent),
+        agent.network, 4, integers.ranges_with_bits(agent),
+        weights=integers.weights(agent),
     )
     visited = test_training.visited_states(agent, 1, 60)
     acted = integer_form.actions(form, integer_form.outputs(form, visited))
@@ -125,7 +127,7 @@ def test_tflite_normalizes_itself_if_asked(tmp_path):
     assert agent.normalization is not None
     raw = agreement.visited_states(agent.make_env, agent.act, 1, 0, 300)
 
-    inside = players.tflite_player(qat_export.export_tflite(agent, normalizes=True))
+    inside = players.tflite_player(quantized_agents.tflite_file(agent, normalizes=True))
 
     np.testing.assert_allclose(inside(raw), agent.act(raw), atol=0.04)
     assert np.mean(np.abs(inside(raw) - agent.act(raw)) < 1e-5) > 0.95
@@ -136,27 +138,27 @@ def test_inputs_of_more_bits_are_refused_not_cut(tmp_path):
     first, _ = agent.network.with_weights()[0]
     assert agent.quantization[1][first][2] == 16
     with pytest.raises(errors.UserError, match=f"input of {first} has 16 bits, but ONNX Runtime"):
-        qat_export.export(agent)
+        quantized_agents.onnx_file(agent)
     with pytest.raises(errors.UserError, match="no TFLite form of 16 bits, which the input of"):
-        qat_export.export_tflite(agent)
+        quantized_agents.tflite_file(agent)
 
 
 def test_an_output_of_other_bits_is_refused_not_cut(agent8):
     scheme, ranges = agent8.quantization
     agent8.quantization = scheme, {**ranges, acting_path.OUTPUT: (-1.0, 1.0, 4)}
     with pytest.raises(errors.UserError, match="the output has 4 bits, but ONNX Runtime"):
-        qat_export.export(agent8)
-    qat_export.export_tflite(agent8)
+        quantized_agents.onnx_file(agent8)
+    quantized_agents.tflite_file(agent8)
     agent8.quantization = scheme, {**ranges, acting_path.OUTPUT: (-1.0, 1.0, 8)}
-    qat_export.export(agent8)
+    quantized_agents.onnx_file(agent8)
 
 
 def test_wide_or_rounded_down_agents_have_no_such_form(tmp_path, agent8):
     with pytest.raises(errors.UserError, match="no TFLite form of 9 bits"):
-        qat_export.export_tflite(trained(tmp_path, "a2c", bits=9))
+        quantized_agents.tflite_file(trained(tmp_path, "a2c", bits=9))
     scheme, ranges = agent8.quantization
     agent8.quantization = dataclasses.replace(scheme, rounding="floor"), ranges
-    for export in (qat_export.export, qat_export.export_tflite):
+    for export in (quantized_agents.onnx_file, quantized_agents.tflite_file):
         with pytest.raises(errors.UserError, match="rounds down"):
             export(agent8)
 
@@ -259,6 +261,6 @@ def test_command_tells_only_the_size_of_wide_integers(tmp_path, run_commands, bi
 
     result = run(run_commands, f"--folder={tmp_path}", f"--out={out}")
 
-    assert f"Parameters, packed: {qat_export.num_bytes(agent)} bytes" in result.out
+    assert f"Parameters, packed: {integers.num_bytes(agent)} bytes" in result.out
     assert json.loads(out.read_text())["forms"] == {}
     assert not list(tmp_path.rglob("policy.*"))

@@ -74,7 +74,7 @@ def choose(steps: steps_lib.Steps) -> None:
     usual = [steps.ends(layer, recipes.MSE) for layer in steps.made]
     for number, layer in enumerate(steps.made):
         least = np.inf
-        best: tuple[steps_lib.Ends, str | None] = usual[number], recipes.GPTQ
+        best: tuple[layers_lib.Ends, str | None] = usual[number], recipes.GPTQ
         for ends in _candidates(steps, layer, usual[number]):
             for rounding in (recipes.GPTQ, None):
                 steps.quantize(layer, ends, rounding)
@@ -89,8 +89,8 @@ def choose(steps: steps_lib.Steps) -> None:
 
 
 def _candidates(
-    steps: steps_lib.Steps, layer: layers_lib.Layer, usual: steps_lib.Ends
-) -> list[steps_lib.Ends]:
+    steps: steps_lib.Steps, layer: layers_lib.Layer, usual: layers_lib.Ends
+) -> list[layers_lib.Ends]:
     low, high = steps.ends(layer, recipes.MINMAX)
     return [usual, (low, high), *((factor * low, factor * high) for factor in FACTORS)]
 

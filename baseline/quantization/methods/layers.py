@@ -12,6 +12,7 @@ from torch import nn
 from baseline.quantization import acting_path
 from baseline.quantization.methods import grids
 
+Ends = tuple[np.ndarray, np.ndarray]  # Lower and upper ends of all units, see `ranges.find`.
 MAX_INPUTS = 8192  # Patches of a convolution that methods look at, evenly thinned.
 
 
@@ -64,7 +65,8 @@ class Layer:
       layout: Which weights share a scale.
       basis: The basis in which they are quantized.
       weight: Weights in that basis, float32 [rows, columns], in full precision.
-      grid: The levels; set once the ranges are chosen.
+      ends: Smallest and largest number of every unit, see `ranges.find`; set once chosen.
+      grid: The levels; set with the ends.
       values: Integers, float32 [rows, columns]; set once they are chosen.
     """
 
@@ -73,8 +75,15 @@ class Layer:
     layout: grids.Layout
     basis: Basis
     weight: np.ndarray
+    ends: Ends | None = None
     grid: grids.Grid | None = None
     values: np.ndarray | None = None
+
+    @property
+    def weight_range(self) -> tuple[float | list[float], ...]:
+        """The ends: two numbers for the whole tensor, or two lists with one for each unit."""
+        assert self.ends is not None
+        return tuple(end.tolist() if self.layout.by_row else end.item() for end in self.ends)
 
     def write(self, values: np.ndarray) -> None:
         """Takes integers, and writes the numbers for which they stand into the module."""

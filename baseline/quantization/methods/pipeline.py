@@ -6,6 +6,7 @@ Every method takes the same calibration states. The numbers that result are thos
 
 from collections.abc import Mapping
 import copy
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,6 +25,21 @@ from baseline.quantization.methods import smooth
 from baseline.quantization.methods import steps as steps_lib
 
 Bases = Mapping[str, layers_lib.Basis]
+
+
+class Quantized(NamedTuple):
+    """Says what the weights of a network came to.
+
+    Attributes:
+      num_bytes: Bytes of the acting path's parameters as they would be stored, as of
+        `schemes.quantize_weights`, with the scales of inputs that could not be folded.
+      weight_ranges: Smallest and largest number of each layer's weights, from which
+        `quantization.affine_map` makes the map of their integers. They are numbers, or have one for
+        each row. None: a layer has groups or another basis, so that its weights have no such map.
+    """
+
+    num_bytes: int
+    weight_ranges: dict[str, tuple[float | list[float], ...]] | None
 
 
 def transform(
@@ -101,7 +117,7 @@ def quantize(
     states: np.ndarray,
     bases: Bases,
     tap: acting_path.Tap | None = None,
-) -> int:
+) -> Quantized:
     """Replaces the weights of the acting path by quantized ones, in place; biases may change.
 
     Args:
@@ -110,10 +126,6 @@ def quantize(
       states: Normalized calibration observations [N, ...].
       bases: What `transform` returned.
       tap: Quantizes activations; None: they stay floats.
-
-    Returns:
-      Bytes of the acting path's parameters as they would be stored, as of
-      `schemes.quantize_weights`, with the scales of inputs that could not be folded.
 
     Raises:
       errors.UserError: Weights hold NaN or infinity, or a layer lacks a bias to correct.
@@ -132,7 +144,11 @@ def quantize(
     else:
         for layer in made:
             steps.quantize(layer, steps.ends(layer, recipe.ranges), recipe.rounding)
-    return num_bytes(network, made)
+    mapped = not bases and not scheme.group_size
+    return Quantized(
+        num_bytes(network, made),
+        {layer.name: layer.weight_range for layer in made} if mapped else None,
+    )
 
 
 def num_bytes(network: acting_path.PolicyNetwork, made: list[layers_lib.Layer]) -> int:

@@ -16,8 +16,6 @@ from baseline.quantization.methods import grids
 from baseline.quantization.methods import layers as layers_lib
 from baseline.quantization.methods import ranges
 
-Ends = tuple[np.ndarray, np.ndarray]  # Lower and upper ends of all units, see `ranges.find`.
-
 
 @dataclasses.dataclass
 class Steps:
@@ -43,11 +41,13 @@ class Steps:
     corrects: bool = False
     tap: acting_path.Tap | None = None
 
-    def ends(self, layer: layers_lib.Layer, kind: str) -> Ends:
+    def ends(self, layer: layers_lib.Layer, kind: str) -> layers_lib.Ends:
         """Returns the ranges of a layer's weights; see `ranges.find`."""
         return ranges.find(kind, layer.layout.units(layer.weight), self.bits, self.nearest)
 
-    def quantize(self, layer: layers_lib.Layer, ends: Ends, rounding: str | None) -> None:
+    def quantize(
+        self, layer: layers_lib.Layer, ends: layers_lib.Ends, rounding: str | None
+    ) -> None:
         """Quantizes a layer, whose weights and bias change; those before it are done.
 
         Args:
@@ -58,6 +58,7 @@ class Steps:
         Raises:
           errors.UserError: The layer has no bias to correct.
         """
+        layer.ends = ends
         layer.grid = grids.make(layer.layout, *ends, self.bits, self.nearest)
         layer.write(self._rounded(layer, layer.grid, rounding))
         if self.corrects:

@@ -13,6 +13,7 @@ from baseline.agents import finding
 from baseline.deploy import deploying
 from baseline.deploy import exporting
 from baseline.deploy import integer_forms
+from baseline.deploy import loading
 from baseline.formats import names
 from baseline.quantization import acting_path
 from baseline.quantization import schemes
@@ -212,7 +213,7 @@ def test_deploy_says_how_a_dict_is_laid_out(tmp_path, monkeypatch, capsys):
     saved(tmp_path, monkeypatch, kind)
     path = str(tmp_path / "ppo" / f"{own_agents.ENV_ID}_1")
     out = str(tmp_path / "out")
-    deploying.deploy(exporting.load(path), path, exporting.Settings(), out, checks=True)
+    deploying.deploy(loading.load(path), path, exporting.Settings(), out, checks=True)
     printed = capsys.readouterr().out
     assert (
         "Its observation is one vector of floats: bits (2), then choice (1), then image "
@@ -248,13 +249,13 @@ def test_recurrent_policies_are_refused_by_name(tmp_path, folder):
     )
     path = small_agents.save(tmp_path, folder, "CartPole-v1", model, args={"algo": folder})
     for load in (
-        lambda: finding.load(folder, "CartPole-v1", tmp_path), lambda: exporting.load(str(path)),
+        lambda: finding.load(folder, "CartPole-v1", tmp_path), lambda: loading.load(str(path)),
     ):
         with pytest.raises(errors.UserError, match="RecurrentPPO remembers .* no quantized form"):
             load()
     (path.parent / "CartPole-v1" / "args.yml").unlink()
     with pytest.raises(errors.UserError, match="RecurrentPPO remembers"):
-        exporting.load(str(path))
+        loading.load(str(path))
     with pytest.raises(errors.UserError, match="RecurrentPPO remembers"):
         acting_path.policy_network(model)
 

@@ -15,6 +15,7 @@ from baseline.agents import finding
 from baseline.deploy import c_files
 from baseline.deploy import c_player
 from baseline.deploy import exporting
+from baseline.deploy import loading
 from baseline.formats import integer_form
 from baseline.formats import names
 from baseline.qat import model as qat_model
@@ -39,7 +40,7 @@ def states_of(agent, count=100):
 
 
 def test_deploy_writes_files_that_make_builds_and_that_act_as_the_agent(zoo, tmp_path):
-    agent = exporting.load(zoo.folder / "ppo" / "CartPole-v1_1")
+    agent = loading.load(zoo.folder / "ppo" / "CartPole-v1_1")
     folder = tmp_path / "a b"
     done = deploy(agent.path.parent, "--format", "c", "--bits", 8, "--out", folder)
     assert done.returncode == 0, done.stderr
@@ -149,7 +150,7 @@ def test_agents_of_quantization_aware_training_keep_their_integers(tmp_path, flo
     content = exporting.export(agent, how)
     found = exporting.compare(agent, content, "c", exporting.visited(agent, 1))
     assert found.alike > 0.98
-    with pytest.raises(errors.UserError, match="with 6 bits: .*--format=c --bits=6"):
+    with pytest.raises(errors.UserError, match="has 6 bits: .*--format=c --bits=6"):
         exporting.export(agent, exporting.Settings("c", 8))
 
 
@@ -158,7 +159,7 @@ def test_the_zoos_agents_compute_the_integer_form_bit_for_bit(trained):
     assert len(paths) == 22
     for path in paths:
         try:
-            agent = exporting.load(str(path))
+            agent = loading.load(str(path))
         except errors.UserError as error:  # PyBullet may be missing.
             assert "bullet" in str(error).lower(), error
             continue

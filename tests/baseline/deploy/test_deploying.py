@@ -14,6 +14,7 @@ from actorQ.policy import saved as checkpoints
 from baseline.agents import agreement
 from baseline.deploy import deploying
 from baseline.deploy import exporting
+from baseline.deploy import loading
 from baseline.formats import names as deploy_formats
 from tests.baseline import small_agents
 from tests.baseline.agents import test_actorq as actorq
@@ -46,7 +47,7 @@ def deployed(path, made, folder, caplog, capsys):
     """Returns the warnings of `deploy`, and its lines."""
     caplog.clear()
     with caplog.at_level(logging.WARNING, logger="absl"):
-        deploying.deploy(exporting.load(path), shlex.quote(path), made, str(folder), checks=True)
+        deploying.deploy(loading.load(path), shlex.quote(path), made, str(folder), checks=True)
     return caplog.messages, capsys.readouterr().out.splitlines()
 
 
@@ -95,7 +96,7 @@ def test_alternatives_are_other_files_of_the_same_or_more_bits(file_format):
 
 
 def test_auto_chooses_the_file_that_acts_most_like_the_agent(close, monkeypatch, capsys):
-    agent = exporting.load(close)
+    agent = loading.load(close)
     shares = {("weights+activations", "paper"): 0.8, ("weights+activations", "channel"): 0.7,
               ("weights", "paper"): 0.7, ("weights", "channel"): 0.9}
     tried = []
@@ -156,7 +157,7 @@ def test_the_default_folder_has_no_characters_that_shells_and_paths_split_at(
     task = "gym,gymnasium.envs.classic_control:CartPole-v1"
     checkpoints.save_policy(str(tmp_path), actorq.checkpoint(task, (4,), 2, "q_values"))
     monkeypatch.chdir(tmp_path)
-    agent = exporting.load(str(tmp_path))
+    agent = loading.load(str(tmp_path))
     deploying.deploy(agent, str(tmp_path), settings(bits=32), None, checks=False)
     folder = "logs/deploy/dqn_gym-gymnasium.envs.classic_control-CartPole-v1"
     assert pathlib.Path(folder, "policy.onnx").is_file()

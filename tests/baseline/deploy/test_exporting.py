@@ -22,8 +22,11 @@ from baseline.agents import actorq as actorq_agents
 from baseline.agents import agreement
 from baseline.agents import evaluation
 from baseline.agents import finding
+from baseline.agents import integers
+from baseline.agents import post_training
 from baseline.deploy import device_files
 from baseline.deploy import exporting
+from baseline.deploy import loading
 from baseline.deploy import memory
 from baseline.deploy import players
 from baseline.deploy import run_policy
@@ -74,7 +77,7 @@ def act(content, file_format, states):
 @pytest.mark.parametrize("file_format", deploy_formats.FORMATS)
 @pytest.mark.parametrize(("algo", "env_id"), AGENTS)
 def test_fp32_files_act_as_agents_of_stable_baselines_do(zoo, algo, env_id, file_format):
-    agent = exporting.load(folder_of(zoo, algo, env_id))
+    agent = loading.load(folder_of(zoo, algo, env_id))
     assert (agent.algo, agent.env_id) == (algo, env_id)
     states = states_of(agent)
     content = exporting.export(agent, settings(file_format, 32))
@@ -88,7 +91,7 @@ def test_fp32_files_act_as_agents_of_stable_baselines_do(zoo, algo, env_id, file
 def test_8_bit_files_act_much_as_agents_do_normalization_included(
     zoo, algo, env_id, file_format
 ):
-    agent = exporting.load(folder_of(zoo, algo, env_id))
+    agent = loading.load(folder_of(zoo, algo, env_id))
     assert (agent.normalization is not None) == (algo == "a2c")
     content = exporting.export(agent, settings(file_format))
     found = checked(agent, content, settings(file_format))
@@ -101,7 +104,7 @@ def test_8_bit_files_act_much_as_agents_do_normalization_included(
 def test_files_of_actorqs_policies_scale_observations_as_training_did(tmp_path, file_format, bits):
     saved = actorq.checkpoint(actorq.PENDULUM, (3,), 1, "tanh", **actorq.SCALED)
     checkpoints.save_policy(str(tmp_path), saved)
-    agent = exporting.load(tmp_path)
+    agent = loading.load(tmp_path)
     states = states_of(agent)
     found = act(exporting.export(agent, settings(file_format, bits)), file_format, states)
     expected = agent.act(states)
@@ -111,7 +114,7 @@ def test_files_of_actorqs_policies_scale_observations_as_training_did(tmp_path, 
 
 
 def test_a_file_holds_what_post_training_quantization_computes(zoo):
-    agent = exporting.load(folder_of(zoo, "ppo", "CartPole-v1"))
+    agent = loading.load(folder_of(zoo, "ppo", "CartPole-v1"))
     states = states_of(agent)
     ranges = {
         name: (-9.0, 9.0) for name, _ in agent.network.with_weights()
@@ -131,14 +134,14 @@ def test_a_file_holds_what_post_training_quantization_computes(zoo):
 def test_agents_of_algorithms_that_are_not_the_papers_are_exported(tmp_path, algo):
     made = small_agents.model(algo, small_agents.vector("Pendulum-v1"))
     path = small_agents.save(tmp_path, algo, "Pendulum-v1", made)
-    agent = exporting.load(str(path))
+    agent = loading.load(str(path))
     for file_format in deploy_formats.FORMATS:
         how = settings(file_format)
         assert checked(agent, exporting.export(agent, how), how).mean < 0.02, file_format
 
 
 def test_narrow_widths_and_ranges_of_every_call_have_files(zoo):
-    agent = exporting.load(folder_of(zoo, "ppo", "CartPole-v1"))
+    agent = loading.load(folder_of(zoo, "ppo", "CartPole-v1"))
     for file_format, bits, scheme in (
         ("onnx", 4, None), ("onnx", 16, None), ("onnx", 8, "weights"), ("tflite", 3, None),
     ):
@@ -150,7 +153,7 @@ def test_narrow_widths_and_ranges_of_every_call_have_files(zoo):
 
 def test_agents_of_images_keep_their_pixels(atari_zoo, tmp_path):
     path = atari_zoo.folder / "dqn" / "BreakoutNoFrameskip-v4_1"
-    agent = exporting.load(path)
+    agent = loading.load(path)
     rng = np.random.default_rng(0)
     states = rng.integers(0, 256, (4, 4, 84, 84)).astype(np.uint8)
     ranges = {name: (0.0, 2.0) for name, _ in agent.network.with_weights()}
@@ -180,7 +183,7 @@ def test_checkpoints_of_actorq_are_exported_too(tmp_path, name, task, outputs, h
     checkpoints.save_policy(
         str(tmp_path / "checkpoint"), actorq.checkpoint(task, shape, outputs, head)
     )
-    agent = exporting.load(str(tmp_path))
+    agent = loading.load(str(tmp_path))
     assert agent.algo == name
     states = states_of(agent)
     policy = evaluate.load_policy(str(tmp_path), inference_mode="native")
@@ -205,7 +208,7 @@ def test_actions_that_do_not_begin_at_0_are_refused(tmp_path):
     checkpoints.save_policy(
         str(tmp_path), actorq.checkpoint(actorq.CARTPOLE, (4,), 2, "q_values", action_start=5)
     )
-    agent = exporting.load(str(tmp_path))
+    agent = loading.load(str(tmp_path))
     for file_format in deploy_formats.FORMATS:
         with pytest.raises(errors.UserError, match="begin at 5, and those of a file at 0"):
             exporting.export(agent, settings(file_format))
@@ -221,14 +224,14 @@ def test_agents_of_quantization_aware_training_keep_their_integers(tmp_path):
     for file_format in ("onnx", "tflite"):
         how = exporting.Settings(file_format)
         assert checked(agent, exporting.export(agent, how), how).holds
-    with pytest.raises(errors.UserError, match="with 8 bits: --format=onnx --bits=8 or --f"):
+    with pytest.raises(errors.UserError, match="has 8 bits: --format=onnx --bits=8 or --f"):
         exporting.export(agent, settings("tflite", 4))
     for bits, able in (("12", "deploy has no file of so"), ("6", "--format=tflite --bits=6.")):
         wide = copy.copy(agent)
         wide.quantization = schemes.Scheme(bits), agent.quantization[1]
-        with pytest.raises(errors.UserError, match=f"trained with {bits} bits: {able}"):
+        with pytest.raises(errors.UserError, match=f"has {bits} bits: {able}"):
             exporting.export(wide, settings("onnx", 8))
-    with pytest.raises(errors.UserError, match="no place for: --format=onnx or --format=tflite"):
+    with pytest.raises(errors.UserError, match="no place for: --format=onnx, --format=tf"):
         exporting.export(agent, settings("torchscript"))
     for changes, flags in (
         ({"scheme": "weights"}, "--scheme"), ({"granularity": "channel"}, "--granularity"),
@@ -240,15 +243,72 @@ def test_agents_of_quantization_aware_training_keep_their_integers(tmp_path):
 
 
 def test_an_agent_that_was_quantized_after_training_is_refused(zoo, tmp_path):
-    agent = exporting.load(folder_of(zoo, "ppo", "CartPole-v1"))
+    agent = loading.load(folder_of(zoo, "ppo", "CartPole-v1"))
     scheme = schemes.Scheme("8")
     schemes.quantize_weights(agent.network, scheme)
     agent.note_quantization(scheme, None)
-    saved = exporting.load(agent.save(tmp_path))
+    saved = loading.load(agent.save(tmp_path))
     # No other flag would help.
     for how in (exporting.Settings(), settings("torchscript"), settings("tflite", 4)):
         with pytest.raises(errors.UserError, match="was quantized after training: name the agent"):
             exporting.export(saved, how)
+
+
+@pytest.mark.parametrize(
+    ("algo", "env_id", "method", "changes"),
+    [
+        ("dqn", "CartPole-v1", "mse,gptq,bias-correction", {}),
+        ("a2c", "Pendulum-v1", "bias-correction,action", {"granularity": "channel"}),
+        ("ddpg", "Pendulum-v1", "smooth,bias-correction",
+         {"scheme": schemes.WEIGHTS_AND_ACTIVATIONS}),
+    ],
+)
+@pytest.mark.parametrize("bits", [8, 4])
+def test_agents_that_a_method_quantized_keep_their_integers(
+    zoo, tmp_path, algo, env_id, method, changes, bits
+):
+    agent = by_method(loading.load(folder_of(zoo, algo, env_id)), method, bits, **changes)
+    again = loading.load(agent.save(tmp_path))
+    assert {tensor.bits for tensor in integers.weights(again).values()} == {bits}
+    for file_format in ("onnx", "tflite", "c"):
+        made = exporting.Settings(file_format, bits)
+        if file_format == "onnx" and bits == 4:
+            with pytest.raises(errors.UserError, match="4 bits, but ONNX Runtime computes with 8"):
+                exporting.export(again, made)
+            continue
+        found = checked(again, exporting.export(again, made), made)
+        assert found.alike > 0.95, (file_format, str(found))
+
+
+def test_a_policy_of_actorq_that_a_method_quantized_acts_in_its_task(tmp_path):
+    saved = actorq.checkpoint(actorq.PENDULUM, (3,), 1, "tanh", **actorq.SCALED)
+    checkpoints.save_policy(str(tmp_path / "full"), saved)
+    agent = by_method(loading.load(tmp_path / "full"), "gptq", 8)
+    again = loading.load(agent.save(tmp_path).parent)
+    states = states_of(again)
+    for file_format in ("onnx", "tflite", "c"):
+        found = act(exporting.export(again, exporting.Settings(file_format)), file_format, states)
+        np.testing.assert_allclose(found / 2, again.act(states), atol=0.05)
+
+
+def by_method(agent, method, bits, **changes):
+    how = post_training.Settings(states=200, range_episodes=2)
+    scheme = schemes.Scheme(str(bits), method=method, **changes)
+    post_training.quantize(agent, scheme, how, post_training.collect(agent, how))
+    return agent
+
+
+@pytest.mark.parametrize(
+    ("method", "changes", "why"),
+    [
+        ("hadamard,action", {}, "its inputs change their basis, which no file does.* another --me"),
+        ("gptq", {"group_size": 3, "granularity": "channel"}, "a scale for every 3 inputs"),
+    ],
+)
+def test_integers_that_no_file_has_are_refused(zoo, tmp_path, method, changes, why):
+    agent = by_method(loading.load(folder_of(zoo, "ppo", "CartPole-v1")), method, 8, **changes)
+    with pytest.raises(errors.UserError, match=why):
+        exporting.export(loading.load(agent.save(tmp_path)), exporting.Settings())
 
 
 def test_an_agent_whose_training_was_stopped_is_loaded_with_a_warning(tmp_path, caplog):
@@ -259,14 +319,14 @@ def test_an_agent_whose_training_was_stopped_is_loaded_with_a_warning(tmp_path, 
         args={"program": "baseline.train", "n_timesteps": 100},
     )
     with caplog.at_level(logging.WARNING, logger="absl"):
-        exporting.load(str(path))
+        loading.load(str(path))
     (line,) = caplog.messages
     assert line.startswith(f"The training of {path} has not come to its end")
 
 
 @pytest.mark.parametrize("file_format", deploy_formats.FORMATS)
 def test_an_unknown_layer_is_named(zoo, file_format):
-    agent = exporting.load(folder_of(zoo, "ppo", "CartPole-v1"))
+    agent = loading.load(folder_of(zoo, "ppo", "CartPole-v1"))
     name, _ = agent.network.layers[2]
     layers = (*agent.network.layers[:2], (name, nn.Softsign()), *agent.network.layers[3:])
     agent.network = agent.network._replace(layers=layers)
@@ -280,7 +340,7 @@ def test_agents_are_found_by_their_zip_or_folder(zoo, tmp_path, where):
     path = {"zip": source / "CartPole-v1.zip", "folder": source}.get(where)
     if path is None:  # It was copied out of the zoo's layout, with its settings.
         path = shutil.copytree(source, tmp_path / "CartPole-v1")
-    agent = exporting.load(str(path))
+    agent = loading.load(str(path))
     assert (agent.algo, agent.env_id) == ("ppo", "CartPole-v1")
 
 
@@ -297,7 +357,7 @@ def test_the_best_agent_of_a_training_has_the_statistics_beside_it(tmp_path):
     statistics = best.with_name("vecnormalize.pkl")
     early.save(str(statistics))
 
-    agent = exporting.load(str(best))
+    agent = loading.load(str(best))
 
     assert (agent.algo, agent.env_id, agent.path) == ("a2c", "Pendulum-v1", best)
     np.testing.assert_array_equal(agent.normalization.mean, early.obs_rms.mean)
@@ -306,30 +366,30 @@ def test_the_best_agent_of_a_training_has_the_statistics_beside_it(tmp_path):
         np.testing.assert_array_equal(agent.act(raw), predict(normal)[0])
     # rl_zoo3 keeps the best agent's statistics where the last one's are else.
     statistics.unlink()
-    found = exporting.load(str(best)).normalization
+    found = loading.load(str(best)).normalization
     np.testing.assert_array_equal(found.mean, late.obs_rms.mean)
     (last.parent / "Pendulum-v1" / "args.yml").unlink()
-    assert exporting.load(str(best)).algo == "a2c"
+    assert loading.load(str(best)).algo == "a2c"
 
 
 def test_what_is_no_agent_is_told(zoo, tmp_path):
     with pytest.raises(errors.UserError, match="no agent at .*nowhere: there is no such file"):
-        exporting.load(str(tmp_path / "nowhere"))
+        loading.load(str(tmp_path / "nowhere"))
     with pytest.raises(errors.UserError, match="neither an agent's zip .* nor an ActorQ run"):
-        exporting.load(str(tmp_path))
+        loading.load(str(tmp_path))
     shutil.copy(folder_of(zoo, "ppo", "CartPole-v1") / "CartPole-v1.zip", tmp_path / "x.zip")
     with pytest.raises(errors.UserError, match="Which environment is .*x.zip of?.*--env="):
-        exporting.load(str(tmp_path / "x.zip"))
+        loading.load(str(tmp_path / "x.zip"))
     with pytest.raises(errors.UserError, match="Which algorithm is .*x.zip of?.*--algo="):
-        exporting.load(str(tmp_path / "x.zip"), env_id="CartPole-v1")
+        loading.load(str(tmp_path / "x.zip"), env_id="CartPole-v1")
     # The zoo's file names an algorithm of another library.
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / "args.yml").write_text("algo: nonesuch\nenv: CartPole-v1\n")
     with pytest.raises(errors.UserError, match="Which environment is"):
-        exporting.load(str(tmp_path / "x.zip"))
+        loading.load(str(tmp_path / "x.zip"))
     (tmp_path / "x").rename(tmp_path / "CartPole-v1")
     with pytest.raises(errors.UserError, match="algorithm 'nonesuch' is not known"):
-        exporting.load(str(tmp_path / "x.zip"))
+        loading.load(str(tmp_path / "x.zip"))
 
 
 @pytest.mark.parametrize("name", ["my_agent", "best_model", "ppo_final.v2"])
@@ -337,18 +397,18 @@ def test_a_zip_in_a_folder_of_its_own_is_told_by_flags(zoo, tmp_path, name):
     source = folder_of(zoo, "ppo", "CartPole-v1") / "CartPole-v1.zip"
     path = tmp_path / f"{name}.zip"
     shutil.copy(source, path)
-    agent = exporting.load(str(path), "ppo", "CartPole-v1")
+    agent = loading.load(str(path), "ppo", "CartPole-v1")
     assert (agent.algo, agent.env_id, agent.path) == ("ppo", "CartPole-v1", path)
     states = states_of(agent)
-    np.testing.assert_array_equal(agent.act(states), exporting.load(str(source)).act(states))
+    np.testing.assert_array_equal(agent.act(states), loading.load(str(source)).act(states))
     with pytest.raises(errors.UserError, match="is an agent of ppo, not of a2c"):
-        exporting.load(str(path), "a2c", "CartPole-v1")
+        loading.load(str(path), "a2c", "CartPole-v1")
     # As on the zoo's hub, settings may lie beside the zip.
     (tmp_path / "args.yml").write_text("algo: ppo\nenv: CartPole-v1\n")
-    assert exporting.load(str(path)).env_id == "CartPole-v1"
-    assert exporting.load(str(path), "ppo2").algo == "ppo"
+    assert loading.load(str(path)).env_id == "CartPole-v1"
+    assert loading.load(str(path), "ppo2").algo == "ppo"
     with pytest.raises(errors.UserError, match="are for zips of Stable-Baselines3"):
-        exporting.load(str(tmp_path), "ppo")
+        loading.load(str(tmp_path), "ppo")
 
 
 def test_statistics_beside_a_zip_of_its_own_are_used(tmp_path):
@@ -362,7 +422,7 @@ def test_statistics_beside_a_zip_of_its_own_are_used(tmp_path):
         folder.mkdir()
         made.save(folder / f"{name}.zip")
         early.save(str(folder / beside))
-        agent = exporting.load(str(folder / f"{name}.zip"), "a2c", "Pendulum-v1")
+        agent = loading.load(str(folder / f"{name}.zip"), "a2c", "Pendulum-v1")
         np.testing.assert_array_equal(agent.normalization.mean, early.obs_rms.mean)
 
 
@@ -407,7 +467,7 @@ def test_the_runner_says_which_observations_it_cannot_read(tmp_path):
 
 @pytest.mark.parametrize("file_format", [name for name in deploy_formats.FORMATS if name != "c"])
 def test_a_process_with_the_runtime_alone_plays_the_file(zoo, tmp_path, file_format):
-    agent = exporting.load(folder_of(zoo, "ppo", "CartPole-v1"))
+    agent = loading.load(folder_of(zoo, "ppo", "CartPole-v1"))
     content = exporting.export(agent, settings(file_format))
     path = exporting.write(content, file_format, str(tmp_path / "device"))
     runner = pathlib.Path(players.of_format(file_format).__file__).name
@@ -444,7 +504,7 @@ def test_a_file_that_cannot_be_written_is_told(zoo, tmp_path):
 
 
 def test_the_agents_own_network_stays_as_it_is(zoo):
-    agent = exporting.load(folder_of(zoo, "ppo", "CartPole-v1"))
+    agent = loading.load(folder_of(zoo, "ppo", "CartPole-v1"))
     states = states_of(agent, 30)
     before = acting_path.forward(agent.network, states).numpy()
     for file_format in deploy_formats.FORMATS:

@@ -11,6 +11,7 @@ from baseline.agents import finding
 from baseline.deploy import deploying
 from baseline.deploy import device_files
 from baseline.deploy import exporting
+from baseline.deploy import loading
 from baseline.deploy import run_policy
 from baseline.formats import names
 from baseline.formats import tflite_policy
@@ -45,7 +46,7 @@ def played(content, states, micro=False):
      ("ddpg", "Pendulum-v1"), ("ppo", "Pendulum-v1")],
 )
 def test_agents_act_much_as_before_normalization_included(zoo, algo, env_id):
-    agent = exporting.load(folder_of(zoo, algo, env_id))
+    agent = loading.load(folder_of(zoo, algo, env_id))
     states = states_of(agent)
     content = exporting.export(agent, MICRO)
     for micro in (False, True):
@@ -63,7 +64,7 @@ def test_agents_act_much_as_before_normalization_included(zoo, algo, env_id):
 def test_policies_of_actorq(tmp_path, name, task, outputs, head):
     shape = (3,) if name == "d4pg" else (4,)
     checkpoints.save_policy(str(tmp_path), actorq.checkpoint(task, shape, outputs, head))
-    agent = exporting.load(str(tmp_path))
+    agent = loading.load(str(tmp_path))
     states = states_of(agent, 100)
     content = exporting.export(agent, MICRO)
     found = exporting.compare(agent, content, "tflite", states)
@@ -73,7 +74,7 @@ def test_policies_of_actorq(tmp_path, name, task, outputs, head):
 
 
 def test_images_go_in_as_their_pixels(atari_zoo):
-    agent = exporting.load(atari_zoo.folder / "dqn" / "BreakoutNoFrameskip-v4_1")
+    agent = loading.load(atari_zoo.folder / "dqn" / "BreakoutNoFrameskip-v4_1")
     rng = np.random.default_rng(0)
     states = rng.integers(0, 256, (6, 4, 84, 84)).astype(np.uint8)
     content = exporting.export(agent, MICRO)
@@ -105,7 +106,7 @@ def test_agents_of_quantization_aware_training(qat8):
 
 
 def test_micro_is_the_choice_for_8_bits_and_layers_that_it_has(zoo, tmp_path, monkeypatch, capsys):
-    agent = exporting.load(folder_of(zoo, "ppo", "CartPole-v1"))
+    agent = loading.load(folder_of(zoo, "ppo", "CartPole-v1"))
     for bits, expected in ((8, names.MICRO), (4, names.EXACT), (32, names.EXACT)):
         how = exporting.Settings("tflite", bits, names.scheme("tflite", bits, None))
         assert deploying.kernels_for(agent, how, "auto") == expected
@@ -124,7 +125,7 @@ def test_micro_is_the_choice_for_8_bits_and_layers_that_it_has(zoo, tmp_path, mo
 
 
 def test_the_exact_form_is_what_it_was(zoo):
-    agent = exporting.load(folder_of(zoo, "ppo", "CartPole-v1"))
+    agent = loading.load(folder_of(zoo, "ppo", "CartPole-v1"))
     ranges = calibration.ranges(agent, 2)
     scheme = schemes.Scheme("8")
     weights = {
@@ -137,7 +138,7 @@ def test_the_exact_form_is_what_it_was(zoo):
 
 
 def test_auto_tries_both_kernels(zoo, capsys):
-    agent = exporting.load(folder_of(zoo, "ppo", "CartPole-v1"))
+    agent = loading.load(folder_of(zoo, "ppo", "CartPole-v1"))
     chosen = deploying.choose(agent, MICRO, ("paper", "channel"))
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  ")]
     assert len(lines) == 3 and "--tflite_kernels micro --granularity channel" in lines[0]
@@ -149,7 +150,7 @@ def test_auto_tries_both_kernels(zoo, capsys):
 
 
 def test_the_benchmark_measures_the_kernels_that_it_is_asked_for(zoo):
-    agent = exporting.load(folder_of(zoo, "ppo", "CartPole-v1"))
+    agent = loading.load(folder_of(zoo, "ppo", "CartPole-v1"))
     settings = device_files.Settings(
         formats=("tflite",), calibration_episodes=1, episodes=2, states=30, repeats=1,
         memory_turns=0, kernels=names.MICRO,

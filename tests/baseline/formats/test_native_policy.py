@@ -25,6 +25,7 @@ from actorQ.policy.native import library
 from baseline.agents import actorq
 from baseline.agents import zoo_files
 from baseline.deploy import exporting
+from baseline.deploy import loading
 from baseline.deploy import players
 from baseline.deploy import run_native
 from baseline.formats import native_policy
@@ -256,7 +257,7 @@ def test_what_else_has_no_form_is_told():
     f"{path.parent.name} {path.name}"
 ))
 def test_trained_agents_compute_as_the_reference(path):
-    agent = exporting.load(str(path))
+    agent = loading.load(str(path))
     observations = reference.observations(agent.network, 50)
     outputs = acting_path.forward(agent.network, observations).numpy()
     found = play(native_policy.export(agent.network, 32), observations)

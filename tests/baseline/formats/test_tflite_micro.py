@@ -11,7 +11,7 @@ from actorQ.policy import quantization
 from baseline.agents import agreement
 from baseline.agents import calibration
 from baseline.agents import zoo_files
-from baseline.deploy import exporting
+from baseline.deploy import loading
 from baseline.formats import names
 from baseline.formats import tflite_micro
 from baseline.quantization import acting_layers
@@ -455,7 +455,7 @@ AGENTS = [
 
 @pytest.mark.parametrize("name", AGENTS)
 def test_agents_of_the_zoo_act_as_simulated(name):
-    agent = exporting.load(str(trained_agents.FOLDER / f"{name}_1"))
+    agent = loading.load(str(trained_agents.FOLDER / f"{name}_1"))
     network = agent.network
     ranges = calibration.ranges(agent, 1)
     made = tflite_micro.prepared(network)

@@ -16,7 +16,10 @@ from actorQ.policy import packing
 from actorQ.policy import quantization
 from baseline.agents import agreement
 from baseline.agents import finding
+from baseline.agents import integers
 from baseline.deploy import exporting
+from baseline.deploy import loading
+from baseline.formats import quantized_agents
 from baseline.qat import callback
 from baseline.qat import export
 from baseline.qat import model as qat_model
@@ -97,7 +100,7 @@ def test_a_saved_agent_acts_bit_for_bit_as_in_training(tmp_path, spied, algo):
     assert set(ranges) == {name for name, _ in agent.network.with_weights()}
     agent.normalization = None
     np.testing.assert_array_equal(agent.act(spied["observations"]), spied["actions"])
-    for tensor in export.integer_weights(agent).values():
+    for tensor in integers.weights(agent).values():
         assert tensor.values.max() < 8
     # SB3's own loader takes it, too.
     loaded = small_agents.ALGORITHMS[algo].load(path, device="cpu")
@@ -113,7 +116,7 @@ def test_a_saved_agent_of_learned_steps_acts_bit_for_bit_as_in_training(tmp_path
     agent = finding.load(algo, RUNS[algo][0], tmp_path)
     agent.normalization = None
     np.testing.assert_array_equal(agent.act(spied["observations"]), spied["actions"])
-    *others, last = export.integer_weights(agent).values()
+    *others, last = integers.weights(agent).values()
     assert last.bits == 6 and {tensor.bits for tensor in others} == {3}
     # SB3's own loader takes the optimizer without the steps, too.
     small_agents.ALGORITHMS[algo].load(path, device="cpu")
@@ -158,7 +161,7 @@ def test_agents_of_environments_with_a_namespace_are_evaluated_and_found(tmp_pat
     assert path.name == "own-CartPole-v0.zip"
     assert qat.evaluate(path, "a2c", (0,), 1).env == own_environment
     assert finding.found(tmp_path) == [("a2c", own_environment)]
-    assert exporting.load(str(path)).env_id == own_environment
+    assert loading.load(str(path)).env_id == own_environment
 
 
 def test_a_stopped_run_goes_on_and_only_with_its_settings(tmp_path):
@@ -400,7 +403,7 @@ def visited_states(agent, episodes, states):
 
 
 def on_onnx_runtime(agent):
-    return players.onnx_player(export.export(agent).SerializeToString())
+    return players.onnx_player(quantized_agents.onnx_file(agent).SerializeToString())
 
 
 def test_integers_run_on_an_engine_and_act_alike(agent8):
@@ -424,10 +427,10 @@ def test_other_widths_than_8_have_no_integer_engine(tmp_path, agent8):
     path = qat.train(settings(tmp_path), qat_model.QatSettings(6))
     agent = finding.load("a2c", CARTPOLE, tmp_path)
     with pytest.raises(errors.UserError, match="6 bits"):
-        export.export(agent)
+        quantized_agents.onnx_file(agent)
     assert agent.path == path
     agent8.quantization = None
-    assert export.num_bytes(agent8) == 18440
+    assert integers.num_bytes(agent8) == 18440
 
 
 def test_packed_files_hold_the_same_integers(agent8):
@@ -438,9 +441,9 @@ def test_packed_files_hold_the_same_integers(agent8):
         facts = {name: json.loads(text) for name, text in file.metadata().items()}
     assert facts["bits"] == 8
     assert {name: tuple(r) for name, r in facts["ranges"].items()} == agent8.quantization[1]
-    assert export.num_bytes(agent8) == sum(array.nbytes for array in arrays.values())
+    assert integers.num_bytes(agent8) == sum(array.nbytes for array in arrays.values())
     for name, layer in agent8.network.with_weights():
-        expected = export.integer_weights(agent8)[name]
+        expected = integers.weights(agent8)[name]
         values = packing.unpack(arrays[f"{name}.weight"], 8, layer.weight.numel())
         np.testing.assert_array_equal(values.reshape(facts["shapes"][name]), expected.values)
         np.testing.assert_array_equal(arrays[f"{name}.scale"], expected.scale)
@@ -448,14 +451,19 @@ def test_packed_files_hold_the_same_integers(agent8):
         np.testing.assert_array_equal(arrays[f"{name}.bias"], layer.bias.detach().numpy())
 
 
-def test_agents_of_other_origin_have_no_trained_integers(tmp_path, agent8):
+def test_integers_that_do_not_fit_or_are_not_told_are_an_error(tmp_path, agent8):
     agent8.save(tmp_path)
+    again = finding.load("a2c", CARTPOLE, tmp_path)
+    assert quantized_agents.onnx_file(again) == quantized_agents.onnx_file(agent8)
     with pytest.raises(errors.UserError, match="not trained with quantization"):
-        export.export(finding.load("a2c", CARTPOLE, tmp_path))
+        export.training_facts(again.path)
+    again.weight_ranges = None
+    with pytest.raises(errors.UserError, match="does not tell its integers: agents of baseline"):
+        quantized_agents.onnx_file(again)
     with torch.no_grad():
         agent8.network.with_weights()[0][1].weight[0, 0] += 0.001
     with pytest.raises(errors.UserError, match="do not fit"):
-        export.integer_weights(agent8)
+        integers.weights(agent8)
 
 
 def trained_network(tmp_path, **changes):
@@ -476,21 +484,24 @@ def trained_network(tmp_path, **changes):
     (tmp_path / "A-v0").mkdir()
     (tmp_path / "A-v0" / schemes.FILENAME).write_text(json.dumps(facts))
     scheme = schemes.Scheme("8", schemes.WEIGHTS_AND_ACTIVATIONS)
-    return types.SimpleNamespace(path=path, network=network, quantization=(scheme, ranges))
+    return types.SimpleNamespace(
+        path=path, network=network, quantization=(scheme, ranges),
+        weight_ranges=facts["weight_ranges"],
+    )
 
 
 def test_integers_of_a_trained_network(tmp_path):
     agent = trained_network(tmp_path)
-    assert list(export.integer_weights(agent)) == ["layer_0", "layer_1"]
+    assert list(integers.weights(agent)) == ["layer_0", "layer_1"]
     assert export.training_facts(agent.path)["input_bits"] == 8
 
 
 @pytest.mark.parametrize(
     "changes",
     [
-        {"bits": "fp16"}, {"bits": None}, {"bits": [8]}, {"bits": 1e999}, {"ranges": None},
         {"weight_ranges": []}, {"weight_ranges": {"layer_0": None}},
         {"weight_ranges": {"layer_0": [10**400, 1]}}, {"weight_ranges": {"layer_0": [[0, 1], [2]]}},
+        {"weight_ranges": {"layer_0": [0, 1, [8]]}}, {"weight_ranges": {"layer_0": [0, 1, 1e999]}},
         {"weight_ranges": {"layer_0": [[0] * 4, [1] * 4]}},
         {"weight_ranges": {"layer_0": [[[0] * 5], [[1] * 5]]}},
     ],
@@ -498,7 +509,7 @@ def test_integers_of_a_trained_network(tmp_path):
 def test_integers_of_a_damaged_quantization_are_an_error(tmp_path, changes):
     agent = trained_network(tmp_path, **changes)
     with pytest.raises(errors.UserError, match="quantization of .* are damaged") as caught:
-        export.integer_weights(agent)
+        integers.weights(agent)
     assert len(str(caught.value).splitlines()) == 1
 
 

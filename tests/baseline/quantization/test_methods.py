@@ -74,7 +74,7 @@ def quantized(path, x, bits="4", granularity="paper", method="minmax", group_siz
     made = copied(path)
     scheme = schemes.Scheme(bits, granularity=granularity, method=method, group_size=group_size)
     bases = pipeline.transform(made, scheme, x)
-    return made, pipeline.quantize(made, scheme, x, bases, tap)
+    return made, pipeline.quantize(made, scheme, x, bases, tap).num_bytes
 
 
 def weights(path):
