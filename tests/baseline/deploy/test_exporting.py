@@ -231,8 +231,9 @@ def test_agents_of_quantization_aware_training_keep_their_integers(tmp_path):
         wide.quantization = schemes.Scheme(bits), agent.quantization[1]
         with pytest.raises(errors.UserError, match=f"has {bits} bits: {able}"):
             exporting.export(wide, settings("onnx", 8))
-    with pytest.raises(errors.UserError, match="no place for: --format=onnx, --format=tf"):
-        exporting.export(agent, settings("torchscript"))
+    for file_format in ("torchscript", "native"):
+        with pytest.raises(errors.UserError, match="no place for: --format=onnx, --format=tf"):
+            exporting.export(agent, settings(file_format))
     for changes, flags in (
         ({"scheme": "weights"}, "--scheme"), ({"granularity": "channel"}, "--granularity"),
         ({"granularity": "channel", "calibration_episodes": 9},
