@@ -200,7 +200,7 @@ def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """Returns a dataset that tf.data does not tune.
 
     Tuning would time every item, and there is nothing to tune. Its thread sleeps up to a minute,
-    for which whoever drops an iterator would wait.
+    and whoever drops an iterator would wait for it.
     """
     options = tf.data.Options()
     options.autotune.enabled = False

@@ -1,7 +1,6 @@
-"""The integers of a quantized agent, which it tells by the ranges of its weights.
+"""The integers of a quantized agent, made from the ranges of weights that it notes.
 
-Agents of quantization-aware training tell these, and so do those that a method of post-training
-quantization made.
+Agents of quantization-aware training note these ranges, and so do those of a post-training method.
 """
 
 import numpy as np

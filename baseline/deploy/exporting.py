@@ -2,7 +2,7 @@
 
 The file takes raw observations, since its agent's normalization is in it, and gives the task's
 actions. A player, copied beside it, needs numpy and the runtime alone. The integers and ranges are
-those of post-training quantization by `minmax`, or those that a quantized agent tells.
+those that `minmax` finds here, or those that a quantized agent tells.
 """
 
 from collections.abc import Callable
