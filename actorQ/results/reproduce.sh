@@ -37,7 +37,7 @@ for experiment in "$@"; do
       ;;
     time_to_reward_six)  # The others of the six tasks have not run yet.
       attempt actorQ.experiments.run time_to_reward --precisions=32,8 \
-        --tasks=reacher_hard,humanoid_stand,humanoid_walk --seeds=0 --peers=none \
+        --tasks=reacher_hard,humanoid_stand,humanoid_walk,cheetah_run --seeds=0 --peers=none \
         --publish=actorQ/results/time_to_reward_six
       ;;
     throughput)
