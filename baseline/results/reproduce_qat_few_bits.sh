@@ -4,7 +4,7 @@
 # OUT: logs/qat_few_bits. STEPS of Hopper and HalfCheetah: as tuned, a million each.
 # An interrupted run goes on where it stopped. Minutes of one core for a training, by one measurement
 # of some hundred steps: DQN 1 to 3, PPO on MountainCarContinuous 1 to 2, DDPG up to 16, Hopper 26,
-# HalfCheetah 31 to 40. There are 9, 15, 15, 21 and 21 trainings: a day of one core.
+# HalfCheetah 31 to 40. There are 21, 27, 15, 21 and 21 trainings: a day of one core.
 set -euo pipefail
 out="${1:-logs/qat_few_bits}"
 mujoco=(${2:+-n "$2"})
@@ -14,8 +14,11 @@ sweep() {
     baseline/qat_benchmark.sh "$@" --estimator ste,lsq --folder "$out"
 }
 
-sweep dqn CartPole-v1 --bits 32,2
-sweep ppo MountainCarContinuous-v0 --bits 32,3,2
+for last_layer in "" "--last_bits 8"; do
+    sweep dqn CartPole-v1 --bits 32,2 $last_layer
+    sweep ppo MountainCarContinuous-v0 --bits 32,3,2 $last_layer
+done
+sweep dqn CartPole-v1 --bits 32,2 --last_bits 8 --percentile 99
 # These are the steps and the batch size of reproduce_qat.sh.
 sweep ddpg MountainCarContinuous-v0 --bits 32,3,2 -n 50000 --hyperparams batch_size:128
 sweep ppo Hopper-v5 ppo HalfCheetah-v5 --bits 32,4,3,2 "${mujoco[@]}"

@@ -5,6 +5,7 @@ to 2 bits. 8* is the fp32 agent quantized to int8 after training. Beyond the pap
 are quantized after training to every width. table.md and table.csv always have all pairs.
 """
 
+from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import os
@@ -27,6 +28,8 @@ _COLOURS = {
     qat_rows.FROZEN: plotting.WINE, qat_rows.MOVING: plotting.INDIGO,
     qat_rows.LEARNED: plotting.ORANGE,
 }
+# For kinds that have the ranges of another one.
+_MORE_COLOURS = (plotting.INDIGO, "0.6", plotting.SAND, "0.3")
 
 
 def collate(
@@ -75,17 +78,32 @@ def words(studies: Sequence[qat_comparison.Study]) -> sweep_plots.Words:
 
 def make_panels(studies: Sequence[qat_comparison.Study]) -> list[sweep_plots.Panel]:
     """Returns a plot of each study; the same curve has one name in all of them."""
-    several = len({sweep.kind.name for study in studies for sweep in study.qat}) > 1
-    return [_make_panel(study, several) for study in studies]
+    colours = _kind_colours(sweep.kind for study in studies for sweep in study.qat)
+    return [_make_panel(study, colours) for study in studies]
 
 
-def _make_panel(study: qat_comparison.Study, several: bool) -> sweep_plots.Panel:
-    """Lays out fp32, QAT as the strong and PTQ as the light line, over training seeds."""
+def _kind_colours(kinds: Iterable[qat_comparison.Kind]) -> dict[str, str]:
+    """Returns a colour for each kind's name: that of its ranges, or a free one if that is taken."""
+    colours: dict[str, str] = {}
+    for name, ranges in sorted({(kind.name, kind.ranges) for kind in kinds}):
+        own = _COLOURS[ranges.partition("-")[0]]
+        free = [one for one in (own, *_MORE_COLOURS) if one not in colours.values()]
+        colours[name] = free[0] if free else own
+    return colours
+
+
+def _make_panel(study: qat_comparison.Study, colours: Mapping[str, str]) -> sweep_plots.Panel:
+    """Lays out fp32, QAT as the strong and PTQ as the light line, over training seeds.
+
+    Args:
+      study: what to lay out.
+      colours: a colour for each kind of all figures.
+    """
     series = []
     for sweep in study.qat:
-        label = f"QAT, {sweep.kind.name}" if several else "QAT"
-        colour = _COLOURS[sweep.kind.ranges.partition("-")[0]]
-        series.append(sweep_plots.Series(label, colour, _points(sweep)))
+        name = sweep.kind.name
+        label = f"QAT, {name}" if len(colours) > 1 else "QAT"
+        series.append(sweep_plots.Series(label, colours[name], _points(sweep)))
     if study.ptq is not None:
         points = _points(study.ptq)
         int8 = [point._replace(bits=sweep_plots.INT8) for point in points if point.bits == "8"]

@@ -1,10 +1,13 @@
 """Tests `baseline.study.sweep_plots` on studies of QAT: panels, and what matplotlib is given."""
 
+import dataclasses
+
 from matplotlib import figure as mpl_figure
 import pytest
 
 from baseline.study import qat_collate
 from baseline.study import qat_comparison
+from baseline.study import qat_rows
 from baseline.study import sweep_plots
 from tests.baseline import trained_rows
 
@@ -127,6 +130,18 @@ def test_frozen_and_moving_are_two_curves_of_the_same_names_in_every_panel():
     ]
     colours = [series.colour for series in both.series]
     assert len(set(colours)) == 3 and alone.series[0].colour == colours[0]
+
+
+def test_kinds_of_the_same_ranges_have_colours_of_their_own():
+    rows = trained_rows.make_study()
+    rows += [
+        dataclasses.replace(row, widths="last:8") for row in rows if row.method == qat_rows.QAT
+    ]
+    panel = panel_of(rows)
+    assert [series.label for series in panel.series] == [
+        "QAT, frozen ranges", "QAT, frozen ranges, last:8", "PTQ of the fp32 agents",
+    ]
+    assert len({series.colour for series in panel.series}) == 3
 
 
 def test_words_tell_what_bands_dots_and_8_are():
