@@ -14,9 +14,9 @@ sweep() {
     baseline/qat_benchmark.sh "$@" --estimator ste,lsq --folder "$out"
 }
 
-for last_layer in "" "--last_bits 8"; do
-    sweep dqn CartPole-v1 --bits 32,2 $last_layer
-    sweep ppo MountainCarContinuous-v0 --bits 32,3,2 $last_layer
+for last in "" 8; do
+    sweep dqn CartPole-v1 --bits 32,2 ${last:+--last_bits "$last"}
+    sweep ppo MountainCarContinuous-v0 --bits 32,3,2 ${last:+--last_bits "$last"}
 done
 sweep dqn CartPole-v1 --bits 32,2 --last_bits 8 --percentile 99
 # These are the steps and the batch size of reproduce_qat.sh.

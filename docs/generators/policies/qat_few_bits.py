@@ -55,7 +55,7 @@ def _kept(of_pair: _OfPair, method: str, bits: str) -> bool:
 
 def _answer() -> str:
     """Returns the best training of each pair and width, beside PTQ and fp32."""
-    lines = ["**Answer.** Beside PTQ, these trainings returned most:", ""]
+    lines = []
     for name, of_pair in _pairs().items():
         for bits in _WIDTHS:
             means = {
@@ -65,30 +65,25 @@ def _answer() -> str:
             if means:
                 ptq = means.pop(_PTQ)
                 best = max(means, key=lambda method: means[method])
-                lines.append(
-                    f"- {name}, {bits} bits: {means[best]:.1f} with {best}, {ptq:.1f} with PTQ, "
-                    f"{statistics.mean(_fp32(of_pair)):.1f} in fp32."
-                )
-    return "\n".join(lines)
+                numbers = (means[best], ptq, statistics.mean(_fp32(of_pair)))
+                lines.append([name, bits, best, *(f"{number:.1f}" for number in numbers)])
+    head = ["Training", "Bits", "The best one", "Its return", _PTQ, _CONTROL]
+    return "**Answer.** These trainings returned most:\n\n" + tables.table(head, lines, 3)
 
 
 def _table(text: Callable[[Sequence[float]], str]) -> str:
+    """Returns what `text` makes of the trainings' returns, in bold where the reward is kept."""
     lines = []
     for name, of_pair in _pairs().items():
         control = text(_fp32(of_pair))
         for method in sorted(set(of_pair) - {_CONTROL, _PTQ}) + [_PTQ]:
-            cells = [
-                _marked(text(of_pair[method][bits]), _kept(of_pair, method, bits))
-                if bits in of_pair[method] else ""
-                for bits in _WIDTHS
-            ]
+            cells = []
+            for bits in _WIDTHS:
+                cell = text(of_pair[method][bits]) if bits in of_pair[method] else ""
+                cells.append(f"**{cell}**" if cell and _kept(of_pair, method, bits) else cell)
             lines.append([name, method, control, *cells])
             name = control = ""
-    return tables.table(["Return", "", "fp32", *_WIDTHS], lines, text_columns=2)
-
-
-def _marked(text: str, bold: bool) -> str:
-    return f"**{text}**" if bold else text
+    return tables.table(["Return", "", _CONTROL, *_WIDTHS], lines, text_columns=2)
 
 
 def _returns() -> str:
