@@ -3,7 +3,8 @@
     python -m baseline.qat_sweep ALGO ENV [ALGO ENV ...] [--bits 32,8,7,6,5,4,3,2]
 
 After the trainings, each control (32 bits) is quantized without training to the same widths,
-weights and activations. All rows go to FOLDER/qat.csv, which `baseline.collate --qat` draws.
+weights and activations, by `--ptq_method`. All rows go to FOLDER/qat.csv, which
+`baseline.collate --qat` draws.
 
 The same command carries on an interrupted sweep: it makes no row twice, and runs that were
 interrupted go on. `qat_benchmark.sh` calls this.
@@ -15,6 +16,7 @@ from actorQ.core import cli
 from actorQ.core import errors
 from actorQ.core import lean_imports
 from baseline.qat import training
+from baseline.quantization import recipes
 from baseline.study import parallel
 from baseline.study import qat_rows
 from baseline.train import settings as training_settings
@@ -41,6 +43,10 @@ def define_flags() -> None:
         "train_seeds", DEFAULT_TRAIN_SEEDS, "Seeds of the trainings, each >= 0, comma separated."
     )
     flags.DEFINE_boolean("ptq", True, "Quantize the controls after their training, too.")
+    flags.DEFINE_string(
+        "ptq_method", recipes.MINMAX,
+        "How controls are quantized then: a value of baseline.ptq's --method, such as auto.",
+    )
     flags.DEFINE_integer(
         "calibration_episodes", DEFAULT_CALIBRATION_EPISODES,
         "Episodes of a control that find the ranges of its activations, >= 1.", lower_bound=1,
@@ -56,13 +62,14 @@ def main(argv: list[str]) -> int:
     more = [word for word in argv[1:] if values.hyperparams and ":" in word]
     pairs = parallel.pairs([word for word in argv[1:] if word not in more])
     hyperparams = training_settings.parse_hyperparams([*values.hyperparams, *more])
+    method = recipes.parse(values.ptq_method, "ptq_method")
     cli.quiet_tensorflow()
     with lean_imports.without("tensorflow"):  # TensorBoard would load it, but does not need it.
         from baseline.qat import sweep
 
     failed = sweep.run(
         sweep.jobs_of_flags(pairs, hyperparams), values.jobs,
-        values.calibration_episodes if values.ptq else None,
+        sweep.Ptq(values.calibration_episodes, method) if values.ptq else None,
     )
     for job, reason in failed:
         errors.report("qat_sweep", f"{job.name}: {reason}")

@@ -28,7 +28,9 @@ from baseline.qat import runs
 from baseline.qat import training
 from baseline.quantization import fake_quantizers
 from baseline.quantization import names
+from baseline.quantization import recipes
 from baseline.study import measuring
+from baseline.study import method_rows
 from baseline.study import parallel
 from baseline.study import qat_rows
 from baseline.study import rows as rows_lib
@@ -102,6 +104,24 @@ class Job:
 
 
 @dataclasses.dataclass(frozen=True)
+class Ptq:
+    """How controls are quantized without training.
+
+    Attributes:
+      calibration_episodes: episodes that find the ranges of activations.
+      method: method of `baseline.ptq`.
+    """
+
+    calibration_episodes: int
+    method: str = recipes.MINMAX
+
+    @property
+    def ranges(self) -> str:
+        """The value of the rows' column."""
+        return qat_rows.calibrated(self.calibration_episodes, self.method)
+
+
+@dataclasses.dataclass(frozen=True)
 class PtqJob:
     """The quantization of one control's agent, without training, to several widths.
 
@@ -109,13 +129,13 @@ class PtqJob:
       control: the control's training.
       others: settings of the trainings with quantization to compare it with.
       run: run of the control, ENV_<n>.
-      calibration_episodes: episodes that find the ranges of activations.
+      how: the quantization.
     """
 
     control: Job
     others: tuple[qat_model.QatSettings, ...]
     run: str
-    calibration_episodes: int
+    how: Ptq
 
     @property
     def name(self) -> str:
@@ -130,13 +150,13 @@ class PtqJob:
         """Returns the columns in which the row of a width differs from the control's."""
         return {
             **other.columns, "method": qat_rows.PTQ, "quant_delay": None,
-            "ranges": qat_rows.calibrated(self.calibration_episodes),
+            "ranges": self.how.ranges,
         }
 
     def folder_name(self, other: qat_model.QatSettings) -> str:
         """Returns the folder for settings that `measuring` does not tell apart."""
         output = "-output" if other.output else ""
-        calibrated = qat_rows.calibrated(self.calibration_episodes)
+        calibrated = qat_rows.calibrated(self.how.calibration_episodes)
         return f"{calibrated}-input{other.observation_bits}{output}"
 
 
@@ -189,15 +209,14 @@ def jobs_of_flags(
 
 
 def run(
-    jobs: Sequence[Job], processes: int, calibration_episodes: int | None
+    jobs: Sequence[Job], processes: int, ptq: Ptq | None
 ) -> list[tuple[Job | PtqJob, str]]:
     """Does what is missing; returns the jobs that failed, with the reasons.
 
     Args:
       jobs: trainings, at least one.
       processes: number of processes at once, see `parallel.workers`.
-      calibration_episodes: episodes that calibrate the controls' quantization; None: the controls
-        are not quantized.
+      ptq: how the controls are quantized; None: they are not.
 
     Raises:
       errors.UserError: the file of the rows is damaged, or a worker died.
@@ -211,8 +230,8 @@ def run(
     ):
         untrained = parallel.run(workers, _train, _missing(jobs), lambda job: job.name, "run")
         todo = []
-        if calibration_episodes is not None:
-            todo = list(_missing_ptq(jobs, calibration_episodes))
+        if ptq is not None:
+            todo = list(_missing_ptq(jobs, ptq))
         unquantized = parallel.run(workers, _quantize, todo, lambda job: job.name, "agent")
     parallel.say(f"Rows: {csv_path}")
     for algo, env in dict.fromkeys((job.settings.algo, job.settings.env) for job in jobs):
@@ -231,20 +250,20 @@ def _missing(jobs: Sequence[Job]) -> list[Job]:
     return todo
 
 
-def _missing_ptq(jobs: Sequence[Job], calibration_episodes: int) -> Iterator[PtqJob]:
+def _missing_ptq(jobs: Sequence[Job], ptq: Ptq) -> Iterator[PtqJob]:
     for control in (job for job in jobs if job.qat.control):
         rows = rows_lib.measured_rows(control.csv_path, qat_rows.TrainedRow)
         if control.key() not in rows:
             continue  # Its training failed, which is reported.
         pair = control.settings.algo, control.settings.env
         run = rows[control.key()].run
-        every = PtqJob(control, (), run, calibration_episodes)
+        every = PtqJob(control, (), run, ptq)
         others = {
             every.key(job.qat): job.qat for job in jobs
             if not job.qat.control and (job.settings.algo, job.settings.env) == pair
             and not job.qat.widths  # PTQ has one width for all weights and activations.
         }
-        every = PtqJob(control, tuple(others.values()), run, calibration_episodes)
+        every = PtqJob(control, tuple(others.values()), run, ptq)
         missing = tuple(other for other in every.others if every.key(other) not in rows)
         if missing:
             yield dataclasses.replace(every, others=missing)
@@ -292,14 +311,18 @@ def _quantize(job: PtqJob) -> str:
         path = zoo_files.agent_zip(folder, settings.env)
         for other in job.others:
             request = measuring.Request(
-                settings.algo, settings.env, other.scheme, settings.folder,
+                settings.algo, settings.env,
+                dataclasses.replace(other.scheme, method=job.how.method), settings.folder,
                 str(folder / PTQ_FOLDER / job.folder_name(other)),
-                control.seeds, control.episodes, job.calibration_episodes,
+                control.seeds, control.episodes, job.how.calibration_episodes,
                 input_bits=other.observation_bits, output=other.output,
             )
             # The agent is loaded anew for every width, since it is quantized in place.
             row = measuring.measure(request, finding.load_file(settings.algo, settings.env, path))
             columns = runs.training_columns(path) | job.columns(other)
+            if isinstance(row, method_rows.MethodRow) and row.chosen != row.method:
+                parts = row.note, f"chosen: {row.chosen}"
+                columns["note"] = "; ".join(part for part in parts if part)
             rows_lib.append(control.csv_path, qat_rows.trained(row, **columns))
             lines.append(f"PTQ, seed {settings.seed}: {measuring.summary(row)}")
     return "\n".join(lines)

@@ -40,7 +40,7 @@ class Recipe:
     bias_correction: bool = False
 
 
-def parse(text: str) -> str:
+def parse(text: str, flag: str = "method") -> str:
     """Returns the canonical name of a method or of several: "mse,bias-correction", or "auto".
 
     Raises:
@@ -50,12 +50,12 @@ def parse(text: str) -> str:
     unknown = [part for part in parts if part not in (*METHODS, AUTO)]
     if unknown:
         raise errors.UserError(
-            f"--method={text!r} names {unknown[0]!r}: possible are {', '.join(METHODS)} (several "
+            f"--{flag}={text!r} names {unknown[0]!r}: possible are {', '.join(METHODS)} (several "
             f"with commas), and {AUTO}."
         )
     if AUTO in parts and len(parts) > 1:
         raise errors.UserError(
-            f"--method={text!r}: {AUTO} chooses among all methods, so that it stands alone."
+            f"--{flag}={text!r}: {AUTO} chooses among all methods, so that it stands alone."
         )
     if parts == [AUTO]:
         return AUTO
@@ -66,7 +66,7 @@ def parse(text: str) -> str:
         found = list(dict.fromkeys(part for part in parts if part in members))
         if len(found) > 1:
             raise errors.UserError(
-                f"--method={text!r}: {' and '.join(found)} each choose the {kind}, so that only "
+                f"--{flag}={text!r}: {' and '.join(found)} each choose the {kind}, so that only "
                 "one of them can be named."
             )
     given = [name for name in METHODS if name in parts]

@@ -11,7 +11,10 @@ mujoco=(${2:+-n "$2"})
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 sweep() {
-    baseline/qat_benchmark.sh "$@" --estimator ste,lsq --folder "$out"
+    local method
+    for method in minmax auto; do  # Controls are quantized by both; trainings are made once.
+        baseline/qat_benchmark.sh "$@" --estimator ste,lsq --folder "$out" --ptq_method "$method"
+    done
 }
 
 for last in "" 8; do

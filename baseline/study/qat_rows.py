@@ -9,6 +9,7 @@ from typing import ClassVar
 from typing import NamedTuple
 
 from baseline.quantization import names
+from baseline.quantization import recipes
 from baseline.study import rows as rows_lib
 
 CSV_NAME = "qat.csv"
@@ -82,9 +83,14 @@ class TrainedRow(rows_lib.Row):
         return TrainedKey(*(getattr(self, name) for name in TrainedKey._fields))
 
 
-def calibrated(episodes: int) -> str:
-    """Returns the value of `ranges` where so many episodes of the control found them."""
-    return f"calibrated-{episodes}"
+def calibrated(episodes: int, method: str = recipes.MINMAX) -> str:
+    """Returns the value of `ranges` where so many episodes of the control found them.
+
+    Args:
+      episodes: number of episodes.
+      method: method of the quantization, whose name stands behind the number unless it is minmax.
+    """
+    return "-".join(["calibrated", str(episodes), *([method] if method != recipes.MINMAX else [])])
 
 
 def trained(row: rows_lib.Row, **columns: Any) -> TrainedRow:

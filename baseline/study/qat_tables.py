@@ -194,8 +194,10 @@ def _facts(one: Compared) -> list[str]:
 def _kind(kind: qat_comparison.Kind) -> str:
     bits = kind.input_bits
     # "calibrated-30": see `qat_rows.calibrated`; "frozen-99": see `QatSettings.ranges_text`.
-    ranges, _, number = kind.ranges.partition("-")
+    ranges, _, rest = kind.ranges.partition("-")
+    number, _, method = rest.partition("-")
     start = f" over {number} episodes" if kind.quant_delay is None else f" from {number} %"
+    start += f" by {method}" if method else ""
     further = rows_lib.in_words(granularity=kind.granularity)
     return (
         f"ranges {ranges}{start if number else ''}{further}"

@@ -262,17 +262,27 @@ def test_a_control_is_quantized_once_for_all_estimators(tmp_path):
         job(tmp_path, 200, estimator="lsq", last_bits=8),  # PTQ has one width for all layers.
         job(tmp_path, 200, granularity="channel"),
     ]
-    assert not list(sweep._missing_ptq(jobs, 3))
+    how = sweep.Ptq(3)
+    assert not list(sweep._missing_ptq(jobs, how))
     row = training.evaluate(training.train(control.settings, control.qat), "a2c", (0,), 1)
     rows_lib.append(control.csv_path, row)
 
-    (todo,) = sweep._missing_ptq(jobs, 3)
+    (todo,) = sweep._missing_ptq(jobs, how)
 
     assert [other.scheme.granularity for other in todo.others] == ["paper", "channel"]
     sweep._quantize(todo)
-    assert not list(sweep._missing_ptq(jobs, 3))
+    assert not list(sweep._missing_ptq(jobs, how))
     found = [row for row in rows_of(tmp_path).values() if row.method == "ptq"]
     assert [(row.granularity, row.widths) for row in found] == [("paper", ""), ("channel", "")]
+
+    # Another method makes rows of its own.
+    (more,) = sweep._missing_ptq(jobs[:2], sweep.Ptq(3, "auto"))
+    sweep._quantize(more)
+    assert not list(sweep._missing_ptq(jobs[:2], more.how))
+    *_, last = rows_of(tmp_path).values()
+    assert last.ranges == "calibrated-3-auto" and last.note.startswith("calibrated-3; chosen: ")
+    folder = tmp_path / "32/a2c" / last.run / sweep.PTQ_FOLDER / "calibrated-3-input8"
+    assert finding.load("a2c", CARTPOLE, folder / "4-activations-auto").quantization
 
 
 @pytest.mark.slow

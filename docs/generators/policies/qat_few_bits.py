@@ -36,10 +36,14 @@ def _method(row: qat_rows.TrainedRow) -> str:
     if row.method == qat_rows.CONTROL:
         return _CONTROL
     if row.method == qat_rows.PTQ:
-        return _PTQ
+        return ", ".join([_PTQ, *row.ranges.split("-", 2)[2:]])  # See `qat_rows.calibrated`.
     ranges, _, percentile = row.ranges.partition("-")
     parts = [_ESTIMATORS[ranges], f"{percentile} %" * bool(percentile), row.widths]
     return ", ".join(part.replace(":", " ") for part in parts if part)
+
+
+def _is_ptq(method: str) -> bool:
+    return method.startswith(_PTQ)
 
 
 def _fp32(of_pair: _OfPair) -> Sequence[float]:
@@ -63,11 +67,11 @@ def _answer() -> str:
                 for method, found in of_pair.items() if bits in found
             }
             if means:
-                ptq = means.pop(_PTQ)
+                ptq = max(means.pop(method) for method in list(means) if _is_ptq(method))
                 best = max(means, key=lambda method: means[method])
                 numbers = (means[best], ptq, statistics.mean(_fp32(of_pair)))
                 lines.append([name, bits, best, *(f"{number:.1f}" for number in numbers)])
-    head = ["Training", "Bits", "The best one", "Its return", _PTQ, _CONTROL]
+    head = ["Training", "Bits", "The best one", "Its return", "Best PTQ", _CONTROL]
     return "**Answer.** These trainings returned most:\n\n" + tables.table(head, lines, 3)
 
 
@@ -76,7 +80,7 @@ def _table(text: Callable[[Sequence[float]], str]) -> str:
     lines = []
     for name, of_pair in _pairs().items():
         control = text(_fp32(of_pair))
-        for method in sorted(set(of_pair) - {_CONTROL, _PTQ}) + [_PTQ]:
+        for method in sorted(set(of_pair) - {_CONTROL}, key=lambda one: (_is_ptq(one), one)):
             cells = []
             for bits in _WIDTHS:
                 cell = text(of_pair[method][bits]) if bits in of_pair[method] else ""

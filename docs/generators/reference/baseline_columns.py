@@ -63,7 +63,8 @@ QAT: Columns = {
     "ranges": (
         "name",
         "Ranges of activations: `frozen`, `moving`, `learned` (LSQ), for PTQ "
-        "`calibrated-EPISODES`, or empty. `-99` behind: they start from this percentile.",
+        "`calibrated-EPISODES`, with `-METHOD` behind it unless that is minmax; or empty. `-99` "
+        "behind the others: they start from this percentile.",
     ),
     "input_bits": ("bits", "Bits of observations; empty: not quantized."),
     "output_bits": ("bits", "Bits of the policy's output; empty: not quantized."),
