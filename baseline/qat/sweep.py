@@ -115,11 +115,6 @@ class Ptq:
     calibration_episodes: int
     method: str = recipes.MINMAX
 
-    @property
-    def ranges(self) -> str:
-        """The value of the rows' column."""
-        return qat_rows.calibrated(self.calibration_episodes, self.method)
-
 
 @dataclasses.dataclass(frozen=True)
 class PtqJob:
@@ -150,7 +145,7 @@ class PtqJob:
         """Returns the columns in which the row of a width differs from the control's."""
         return {
             **other.columns, "method": qat_rows.PTQ, "quant_delay": None,
-            "ranges": self.how.ranges,
+            "ranges": qat_rows.calibrated(self.how.calibration_episodes, self.how.method),
         }
 
     def folder_name(self, other: qat_model.QatSettings) -> str:
