@@ -35,9 +35,9 @@ for experiment in "$@"; do
       run time_to_reward --tasks=CartPole-v0 --precisions=32,8 --seeds=3,4,5 --peers=none
       run time_to_reward --tasks=MountainCar-v0,Acrobot-v1 --precisions=4 --peers=none
       ;;
-    time_to_reward_six)  # hopper_stand has not run with fp32 yet.
+    time_to_reward_six)
       attempt actorQ.experiments.run time_to_reward --precisions=32,8 --seeds=0 --peers=none \
-        --tasks=reacher_hard,humanoid_stand,humanoid_walk,cheetah_run,finger_spin \
+        --tasks=reacher_hard,humanoid_stand,humanoid_walk,cheetah_run,finger_spin,hopper_stand \
         --publish=actorQ/results/time_to_reward_six
       ;;
     throughput)

@@ -13,20 +13,17 @@ from docs.generators import tables
 from docs.generators.training import reward_runs
 
 _EXPERIMENT = "time_to_reward_six"
+_REPORT = f"actorQ/results/{_EXPERIMENT}/report"
 TASKS = (
     "dm_control,hopper_stand", "dm_control,reacher_hard", "dm_control,cheetah_run",
     "dm_control,finger_spin", "dm_control,humanoid_stand", "dm_control,humanoid_walk",
 )
-_NOT_RUN = "not run yet"
 _TEXT_COLUMNS = 3  # Task, seconds with fp32, seconds with int8: the last two may be words.
 
 
 def rows() -> Mapping[str, reaching.Rows]:
-    """Returns the rows of each of the six tasks that ran with both precisions."""
-    return {
-        task: found for task, found in reward_runs.rows(_EXPERIMENT).items()
-        if reward_runs.FP32 in found and reward_runs.INT8 in found
-    }
+    """Returns the rows of each of the six tasks."""
+    return reward_runs.rows(_EXPERIMENT)
 
 
 def gains() -> list[float]:
@@ -41,22 +38,20 @@ def cells(task: str) -> list[str]:
     Where neither precision held the reward, both cells hold the best rewards in the same time, and
     the last cell has the ratio of the actors' steps/s.
     """
-    found = rows().get(task)
-    if found is None:
-        return [_NOT_RUN, "", ""]
+    found = rows()[task]
     sides = [found[side] for side in (reward_runs.FP32, reward_runs.INT8)]
     seeds = f" ({reporting.seeds(len(sides[1].reaches))})"
     gain = reward_runs.speedup(found)
     if gain.bound != "?":
         return [*(reward_runs.seconds(row.median) for row in sides), f"**{gain.text()}**{seeds}"]
     rewards = [
-        f"{_best(row):.0f} in {tables.number(row.median.seconds)} s" for row in sides
+        f"{best(row):.0f} in {tables.number(row.median.seconds)} s" for row in sides
     ]
     return [*rewards, f"steps/s: **{_rates(found):.2f}**{seeds}"]
 
 
-def _best(row: reaching.Row) -> float:
-    """Returns the best reward that a run held, in the mean over the seeds."""
+def best(row: reaching.Row) -> float:
+    """Returns the best reward that each run held, in the mean over the seeds."""
     return statistics.mean(
         times.best_held(
             result.measured.rewards.returns, result.settings["stop_window"],
@@ -78,18 +73,18 @@ def _rates(found: reaching.Rows) -> float:
 
 
 def _answer() -> str:
-    found = rows()
-    if not found:
-        return reward_runs.answer("None of the six tasks has run with both precisions so far.")
-    names = reward_runs.joined(map(specification.short_task, found))
+    found, soon = rows(), gains()
+    alone = [
+        specification.short_task(task) for task, of_task in found.items()
+        if reward_runs.speedup(of_task).bound == ">"
+    ]
     text = (
-        f"{len(found)} of the six tasks ran so far: {names}. Int8 actors made "
-        f"{_range([_rates(of_task) for of_task in found.values()])} times the steps of fp32 actors."
+        f"Int8 actors made {_range([_rates(of_task) for of_task in found.values()])} times the "
+        f"steps of fp32 actors. They held the paper's reward {_range(soon)} times as soon, on "
+        f"{len(soon)} of the six tasks."
     )
-    if soon := gains():
-        text += f" They held the paper's reward {_range(soon)} times as soon."
-        if len(soon) < len(found):
-            text = text.removesuffix(".") + f", on {len(soon)} of these tasks."
+    if alone:
+        text += f" On {reward_runs.joined(alone)} only int8 actors held it."
     return reward_runs.answer(text)
 
 
@@ -128,38 +123,31 @@ def _runs() -> str:
                 lines.append([
                     specification.short_task(task), side.short_name, str(seed),
                     reward_runs.seconds(one.median), reward_runs.steps_by_seed(one),
-                    f"{_best(one):.1f}", *map(lambda value: f"{value:.1f}", one.final_rewards),
+                    f"{best(one):.1f}", *map(lambda value: f"{value:.1f}", one.final_rewards),
                     reward_runs.mean(one, "actor_steps_per_s"),
                     reward_runs.mean(one, "learner_steps_per_s", 2), reward_runs.data_used(one),
                 ])
-    return tables.table(head, lines, 2) if lines else _NOT_RUN.capitalize() + "."
+    return tables.table(head, lines, 2)
 
 
 def _commits() -> str:
     found = [
         result for of_task in rows().values() for row in of_task.values() for result in row.results
     ]
-    return reward_runs.made_with(found) if found else _NOT_RUN.capitalize() + "."
+    return reward_runs.made_with(found)
 
 
 def _figure() -> str:
-    report = f"actorQ/results/{_EXPERIMENT}/report"
-    names = [
-        name for name in map(specification.short_task, TASKS)
-        if (tables.ROOT / report / f"convergence_{name}.png").is_file()
-    ]
     return "\n\n".join(
-        f"![Return against time, {name}](../../{report}/convergence_{name}.png)" for name in names
-    ) or "There are no curves yet."
+        f"![Return against time, {name}](../../{_REPORT}/convergence_{name}.png)"
+        for name in map(specification.short_task, TASKS)
+    )
 
 
 def _raw() -> str:
-    report = f"actorQ/results/{_EXPERIMENT}/report"
-    if not (tables.ROOT / report / "runs.csv").is_file():
-        return "- There is no raw data yet."
     return (
-        f"- [Every run's figures](../../{report}/runs.csv), and\n"
-        f"  [the report](../../{report}/time_to_reward.md) that the runner made."
+        f"- [Every run's figures](../../{_REPORT}/runs.csv), and\n"
+        f"  [the report](../../{_REPORT}/time_to_reward.md) that the runner made."
     )
 
 
