@@ -24,17 +24,16 @@ def _rows(experiment: str) -> Mapping[str, reaching.Rows]:
 
 
 def _answer() -> str:
-    rows = _rows(_EXPERIMENT)
-    return reward_runs.answer(tasks_report.summary(rows) if rows else _NONE)
+    return reward_runs.answer(tasks_report.summary(_rows(_EXPERIMENT)))
 
 
 def readme() -> str:
     """Returns a line for the README: how many tasks were learned by themselves, and how soon."""
-    sides = [row for rows in _rows(_EXPERIMENT).values() if (row := rows.get(reward_runs.INT8))]
+    sides = [rows[reward_runs.INT8] for rows in _rows(_EXPERIMENT).values()]
     learned = [row.median.seconds for row in sides if row.reached == len(row.results)]
     return (
         f"- [With nothing but `--taskstr`](docs/results/tasks.md) {len(learned)} of the"
-        f" {len(sides)} tasks run so far reached a published reward, after {min(learned):.0f} to"
+        f" {len(sides)} tasks reached a published reward, after {min(learned):.0f} to"
         f" {max(learned):.0f} s."
     )
 
@@ -46,8 +45,6 @@ def _table(experiment: str) -> str:
 
 def _figure() -> str:
     path = f"actorQ/results/{_EXPERIMENT}/report/{tasks_report.FIGURE}"
-    if not (tables.ROOT / path).is_file():
-        return _NONE
     return f"![Return against time, a panel for each task](../../{path})"
 
 
@@ -55,7 +52,7 @@ def _commits() -> str:
     found = [
         result for name in (_EXPERIMENT, _PONG) for result in reward_runs.runs(name)
     ]
-    return reward_runs.made_with(found) if found else _NONE
+    return reward_runs.made_with(found)
 
 
 def _raw() -> str:
@@ -66,45 +63,20 @@ def _raw() -> str:
             lines.append(
                 f"- `{name}`: [runs](../../{folder}/runs.csv), [report](../../{folder}/{name}.md)."
             )
-    return "\n".join(lines) or _NONE
+    return "\n".join(lines)
 
 
 def _not_learned() -> str:
     """Returns a line on each task that a seed of ours did not learn."""
     lines = []
     for task, rows in _rows(_EXPERIMENT).items():
-        row = rows.get(reward_runs.INT8)
-        if row and row.reached < len(row.results):
+        row = rows[reward_runs.INT8]
+        if row.reached < len(row.results):
             lines.append(
                 f"- {specification.short_task(task)}: {row.reached} of {len(row.results)} seeds "
                 "reached the reward."
             )
-    return "\n".join([*(lines or ["- Every seed that has run reached its reward."]), *_missing()])
-
-
-def _missing() -> list[str]:
-    """Returns lines that name the runs of the experiment that have not been made."""
-    experiment = loading.load(_EXPERIMENT, loading.load_common())
-    rows = _rows(_EXPERIMENT)
-    seeds = dict.fromkeys(experiment.tasks, 0)
-    seeds |= {
-        task: len(found[reward_runs.INT8].results)
-        for task, found in rows.items() if reward_runs.INT8 in found
-    }
-    groups = {
-        "These have not been run": [task for task, count in seeds.items() if not count],
-        "These have fewer than three seeds so far": [
-            task for task, count in seeds.items() if 0 < count < len(experiment.seeds)
-        ],
-        "These have no run of the peer so far": [
-            task for task in experiment.tasks
-            if not any(side.is_peer for side in rows.get(task, {}))
-        ],
-    }
-    return [
-        f"- {words}: {', '.join(specification.short_task(task) for task in tasks)}."
-        for words, tasks in groups.items() if tasks
-    ]
+    return "\n".join(lines)
 
 
 BLOCKS: dict[str, reward_runs.Block] = {
