@@ -32,8 +32,8 @@ def readme() -> str:
     sides = [rows[reward_runs.INT8] for rows in _rows(_EXPERIMENT).values()]
     learned = [row.median.seconds for row in sides if row.reached == len(row.results)]
     return (
-        f"- [With nothing but `--taskstr`](docs/results/tasks.md) {len(learned)} of the"
-        f" {len(sides)} tasks reached a published reward, after {min(learned):.0f} to"
+        f"- [With nothing but `--taskstr`](docs/results/tasks.md) trainings reached a published"
+        f" reward on {len(learned)} of {len(sides)} tasks, after {min(learned):.0f} to"
         f" {max(learned):.0f} s."
     )
 
