@@ -66,7 +66,8 @@ def test_tasks_have_the_tuned_settings_and_one_seed_of_the_peer(monkeypatch):
     assert [(run.kind, run.seed) for run in runs if run.kind != "training"] == [("zoo", 0)] * 15
     (pong,) = specification.expand(loading.load("tasks_pong", COMMON), COMMON, "laptop")
     assert (pong.task, pong.settings["max_seconds"]) == ("atari,Pong", 7200.0)
-    assert pong.settings["stop_return"] == 18.9
+    # A thousand steps, as for the other tasks, end before a game can be won by so much.
+    assert (pong.settings["stop_return"], pong.settings["max_episode_steps"]) == (18.9, 0)
 
 
 def test_expand_every_setting_is_there_and_makes_a_configuration(tmp_path):
