@@ -57,7 +57,8 @@ class Findings(NamedTuple):
     """Everything that the logs say at one moment.
 
     Attributes:
-      not_learned: Sentence on a policy that is no better than at the start; "" otherwise.
+      not_learned: Sentence on a policy that is no better than at the start, or that nothing shows
+        to be; "" otherwise.
       remarks: One remark for each rule that holds, the most telling first.
     """
 
@@ -224,10 +225,9 @@ class Watch:
         self._fall = fall(before, last) if final or count >= _SMALLEST_LAST else None
         # A run may have learned before its first evaluation. Then its actors show this.
         self._better = (
-            not self._first
-            or not last
+            not last
             or self._is_good(last)
-            or is_better(self._first, last)
+            or bool(self._first and is_better(self._first, last))
             or self._actors_better()
         )
 
@@ -262,6 +262,11 @@ class Watch:
     def _not_learned(self) -> str:
         if self._better:
             return ""
+        if not self._first:
+            return (
+                f"Too short to tell: return {statistics.fmean(self._last):.1f}, and no evaluation "
+                "before that shows what the policy had at the start."
+            )
         return (
             f"Not learned: return {statistics.fmean(self._last):.1f} (the first evaluations had "
             f"{statistics.fmean(self._first):.1f})."

@@ -14,17 +14,17 @@ from tests.actorQ import harness
 def _train(crew, tmp_path, *arguments, timeout_s):
     launched = crew.launch("--logdir", str(tmp_path / "logs"), *arguments)
     assert launched.wait(timeout_s) == 0, launched.output()
-    assert "Trained: return" in launched.output()
     run = harness.run_folder(tmp_path / "logs")
     log = telemetry.read_csv(str(run / "learner" / telemetry.EVALUATION_CSV))
-    return run, np.array(log["episode_return"])
+    return run, np.array(log["episode_return"]), launched.output()
 
 
 def test_dqn_int8_actor_solves_cartpole(crew, tmp_path):
-    run, returns = _train(
+    run, returns, output = _train(
         crew, tmp_path, "--taskstr=gym,CartPole-v0", "--num_episodes=12000", "--eval_period_s=2",
         "--stop_return=195", "--stop_window=3", "--batch_size=128", timeout_s=240,
     )
+    assert "Trained: return" in output
     # Training ends when three evaluations in a row solve the task. Some of the ten final ones may
     # start in states where the pole falls. (A random policy holds it for 22 steps.)
     assert returns[:-10][-3:].min() >= 195
@@ -36,7 +36,7 @@ def test_dqn_int8_actor_solves_cartpole(crew, tmp_path):
 
 
 def test_d4pg_finds_the_span_of_pendulums_returns(crew, tmp_path):
-    run, _ = _train(
+    run, _, _ = _train(
         crew, tmp_path, *harness.QUICK, "--taskstr=gym,Pendulum-v1", "--vmin=auto", "--vmax=auto",
         "--min_replay_size=1000", "--max_episode_steps=200", timeout_s=120,
     )
@@ -51,10 +51,11 @@ def test_d4pg_finds_the_span_of_pendulums_returns(crew, tmp_path):
 
 @pytest.mark.slow
 def test_d4pg_int8_actor_balances_the_pole(crew, tmp_path):
-    _, returns = _train(
+    _, returns, output = _train(
         crew, tmp_path, "--taskstr=dm_control,cartpole_balance", "--num_episodes=6000",
         "--stop_return=900", timeout_s=900,
     )
+    assert "Trained: return" in output
     assert returns[-10:].mean() >= 900
 
 
