@@ -9,6 +9,7 @@ import os
 
 from absl import flags
 
+from actorQ.actor import priority
 from actorQ.core import allocator
 from actorQ.core import cli
 from actorQ.core import config_flags
@@ -21,6 +22,8 @@ def main(argv: list[str]) -> int:
     config = config_flags.from_flags()
     cli.quiet_tensorflow()
     allocator.keep_large_blocks()
+    if config.actors_yield:
+        priority.yield_cores()
     if config.actor_device_placement == "CPU":
         # TensorFlow, of inference or of an environment, must not take the learner's GPU.
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"

@@ -195,6 +195,13 @@ class RunConfig:
         "Device of the actors' inference, CPU or GPU (fp32 and fp16 only).",
         choices=DEVICES, kinds=Kind.CHANGEABLE | Kind.DISTRIBUTED,
     )
+    actors_yield: int = _field(
+        0,
+        "1: actors take the time that the learner leaves on their cores, and the learner has a "
+        "thread for each core, which pays where its steps are long, as with images; 0: each actor "
+        "takes a core.",
+        choices=(0, 1), kinds=Kind.CHANGEABLE | Kind.DISTRIBUTED,
+    )
 
     # --- Learner ---
     batch_size: int = _field(
@@ -289,7 +296,7 @@ class RunConfig:
     learner_threads: int = _field(
         0,
         "CPU threads of the learner's arithmetic; 0: the machine's cores less --n_actors, as if "
-        "all actors ran on this machine, and at least one.",
+        "all actors ran on this machine, and at least one. With --actors_yield=1 all cores.",
         low=0, kinds=Kind.CHANGEABLE,
     )
 

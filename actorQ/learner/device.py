@@ -24,11 +24,12 @@ def set_up_tensorflow(config: config_lib.RunConfig) -> None:
     """Sets device, threads and seed; must be called before any tensor exists."""
     tensorflow_device.choose(config.learner_device_placement == "GPU", "the learner")
     cores = provenance.usable_cores()
-    others = config.n_actors + int(evaluator_process.wanted(config))
+    others = 0 if config.actors_yield else config.n_actors
+    others += int(evaluator_process.wanted(config))
     threads = config.learner_threads or max(1, cores - others)
     logging.info(
         "Learner: %d threads on %d cores%s", threads, cores,
-        "" if config.learner_threads else (
+        "" if config.learner_threads or threads == cores else (
             f" ({cores - threads} left to others on this machine; see --learner_threads)"
         ),
     )

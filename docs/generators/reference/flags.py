@@ -106,7 +106,8 @@ _CHANGEABLE = {
     "Actors": ("n_actors", "envs_per_actor", "inference_mode", "actor_update_period"),
     "Exploration": ("sigma", "noise_exponent", "epsilon_max", "epsilon_zeta"),
     "Devices": (
-        "actor_device_placement", "learner_device_placement", "learner_threads", "learner_compile",
+        "actor_device_placement", "learner_device_placement", "learner_threads", "actors_yield",
+        "learner_compile",
     ),
     "Learning": (
         "policy_learning_rate", "critic_learning_rate", "learning_rate",

@@ -56,6 +56,7 @@ EVERYTHING_ELSE = {
     "epsilon_max": 1.0,
     "epsilon_zeta": 1.5,
     "actor_device_placement": "GPU",
+    "actors_yield": 1,
     "batch_size": 32,
     "discount": 0.95,
     "n_step": 1,

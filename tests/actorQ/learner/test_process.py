@@ -183,6 +183,8 @@ def test_a_learner_that_cannot_use_its_settings_says_so(tmp_path, settings, mess
         ({"n_actors": 12, "evaluator_process": "off"}, 20,
          "20 threads on 32 cores (12 left to others on this machine; see --learner_threads)"),
         ({"n_actors": 12, "learner_threads": 30}, 30, "30 threads on 32 cores"),
+        ({"n_actors": 12, "evaluator_process": "off", "actors_yield": 1}, 32,
+         "32 threads on 32 cores"),
     ],
 )
 def test_learner_says_how_many_cores_it_takes(monkeypatch, caplog, settings, threads, line):
