@@ -56,7 +56,7 @@ def main(argv: list[str]) -> int:
     )
     run_folders.save_launch(launch, config.logpath)
     status = status_line.StatusLine(config)
-    hint = "" if flags.FLAGS.address else processes.crowd_hint(config.n_actors)
+    hint = "" if flags.FLAGS.address else processes.crowd_hint(config)
     if hint:
         status.say(hint)
     if changes:

@@ -45,7 +45,7 @@ def run(config: config_lib.RunConfig, pin_cpus: bool, status: status_line.Status
         f"actor{'s' if config.n_actors > 1 else ''} at {config.quantize} bits; "
         f"logs in {config.logpath}"
     )
-    hint = processes.crowd_hint(config.n_actors)
+    hint = processes.crowd_hint(config)
     if hint:
         status.say(hint)
     code = cli.EXIT_ERROR

@@ -9,6 +9,7 @@ import subprocess
 import time
 
 from actorQ.core import cli
+from actorQ.core import config as config_lib
 from actorQ.core import errors
 from actorQ.core import provenance
 
@@ -258,14 +259,14 @@ def plan_cores(n_actors: int) -> list[set[int]] | None:
     ]
 
 
-def crowd_hint(n_actors: int) -> str:
-    """Returns a line where this process may use fewer cores than there are actors, or ""."""
+def crowd_hint(config: config_lib.RunConfig) -> str:
+    """Returns a line where actors that do not yield outnumber this process's cores, or ""."""
     usable = provenance.usable_cores()
-    if n_actors <= usable:
+    if config.actors_yield or config.n_actors <= usable:
         return ""
     return (
-        f"Hint: {n_actors} actors share {usable} core{'s' if usable > 1 else ''} with the learner "
-        f"and slow it down: try --n_actors={max(1, usable - 1)}."
+        f"Hint: {config.n_actors} actors share {usable} core{'s' if usable > 1 else ''} with the "
+        f"learner and slow it down: try --n_actors={max(1, usable - 1)}."
     )
 
 

@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from actorQ.core import config as config_lib
 from actorQ.core import errors
 from actorQ.launch import processes
 
@@ -131,5 +132,6 @@ def test_child_that_lived_long_starts_a_new_row(tmp_path, monkeypatch):
 )
 def test_more_actors_than_cores_get_a_hint(monkeypatch, actors, cores, advice):
     monkeypatch.setattr(processes.provenance, "usable_cores", lambda: cores)
-    hint = processes.crowd_hint(actors)
+    hint = processes.crowd_hint(config_lib.RunConfig(n_actors=actors))
     assert bool(hint) == bool(advice) and advice in hint
+    assert not processes.crowd_hint(config_lib.RunConfig(n_actors=actors, actors_yield=1))
