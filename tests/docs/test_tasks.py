@@ -37,5 +37,4 @@ def test_blocks_with_results_of_two_tasks(tmp_path):
     assert "actorQ/results/tasks/report/tasks.png" in tasks.BLOCKS["figure"]()
     assert tasks.BLOCKS["raw"]().startswith("- `tasks`: [runs]")
     assert "SB3 zoo" in tasks.BLOCKS["commits"]()
-    assert "published results" in tasks.BLOCKS["pong"]()
     assert tasks.BLOCKS["not_learned"]() == ""

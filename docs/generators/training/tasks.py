@@ -13,7 +13,6 @@ from docs.generators.training import reward_runs
 _EXPERIMENT = "tasks"
 _PONG = "tasks_pong"
 _TEXT_COLUMNS = 3  # Task, reward and source.
-_NONE = "There are no published results yet."
 
 
 def _rows(experiment: str) -> Mapping[str, reaching.Rows]:
@@ -31,21 +30,21 @@ def readme() -> str:
     """Returns a line for the README: how many tasks were learned by themselves, and how soon."""
     sides = [rows[reward_runs.INT8] for rows in _rows(_EXPERIMENT).values()]
     learned = [row.median.seconds for row in sides if row.reached == len(row.results)]
+    (pong,) = (rows[reward_runs.INT8].median.seconds for rows in _rows(_PONG).values())
     return (
         f"- [With nothing but `--taskstr`](docs/results/tasks.md) trainings reached a published"
         f" reward on {len(learned)} of {len(sides)} tasks, after {min(learned):.0f} to"
-        f" {max(learned):.0f} s."
+        f" {max(learned):.0f} s. Pong from pixels took {pong / 60:.0f} minutes."
     )
 
 
 def _table(experiment: str) -> str:
-    rows = _rows(experiment)
-    return tables.table(*tasks_report.table(rows), _TEXT_COLUMNS) if rows else _NONE
+    return tables.table(*tasks_report.table(_rows(experiment)), _TEXT_COLUMNS)
 
 
-def _figure() -> str:
-    path = f"actorQ/results/{_EXPERIMENT}/report/{tasks_report.FIGURE}"
-    return f"![Return against time, a panel for each task](../../{path})"
+def _figure(experiment: str, caption: str) -> str:
+    path = f"actorQ/results/{experiment}/report/{tasks_report.FIGURE}"
+    return f"![{caption}](../../{path})"
 
 
 def _commits() -> str:
@@ -58,11 +57,8 @@ def _commits() -> str:
 def _raw() -> str:
     lines = []
     for name in (_EXPERIMENT, _PONG):
-        folder = f"actorQ/results/{name}/report"
-        if (tables.ROOT / folder / "runs.csv").is_file():
-            lines.append(
-                f"- `{name}`: [runs](../../{folder}/runs.csv), [report](../../{folder}/{name}.md)."
-            )
+        folder = f"../../actorQ/results/{name}/report"
+        lines.append(f"- `{name}`: [runs]({folder}/runs.csv), [report]({folder}/{name}.md).")
     return "\n".join(lines)
 
 
@@ -83,7 +79,8 @@ BLOCKS: dict[str, reward_runs.Block] = {
     "answer": _answer,
     "main": functools.partial(_table, _EXPERIMENT),
     "pong": functools.partial(_table, _PONG),
-    "figure": _figure,
+    "figure": functools.partial(_figure, _EXPERIMENT, "Return against time, a panel for each task"),
+    "pong_figure": functools.partial(_figure, _PONG, "Return of Pong against time"),
     "commits": _commits,
     "not_learned": _not_learned,
     "raw": _raw,
