@@ -1,20 +1,22 @@
-"""Lets this process have only the time that others leave on its cores. Imports no framework."""
+"""Lets this process have the time that others leave on its cores. Imports no framework."""
 
 import contextlib
 import os
 
-_LOWEST = 19  # Nice value that gives way to all others, see sched(7).
+_LOW = 10  # Nice value: a ninth of the weight of others, see sched(7).
 _AUTOGROUP = "/proc/self/autogroup"
 
 
 def yield_cores() -> None:
-    """Gives this process and its later threads the lowest priority; call it before threads start.
+    """Gives this process and its later threads a low priority; call it before threads start.
 
     Linux may share time between sessions before it looks at nice values (autogroups, sched(7)).
-    So the session that the launcher gave this process gets the lowest value as well.
+    So the session that the launcher gave this process gets the value as well. It keeps a share on a
+    busy machine, where the lowest priority would hardly let it act.
     """
-    os.setpriority(os.PRIO_PROCESS, 0, _LOWEST)
+    given = os.getpriority(os.PRIO_PROCESS, 0)  # Whoever starts a run may have set a lower one.
+    os.setpriority(os.PRIO_PROCESS, 0, max(given, _LOW))
     if os.getsid(0) == os.getpid():  # Others would share a session of somebody else.
         with contextlib.suppress(OSError):  # The kernel has no autogroups.
             with open(_AUTOGROUP, "w", encoding="ascii") as autogroup:
-                autogroup.write(str(_LOWEST))
+                autogroup.write(str(_LOW))
