@@ -57,13 +57,14 @@ class Findings(NamedTuple):
     """Everything that the logs say at one moment.
 
     Attributes:
-      not_learned: Sentence on a policy that is no better than at the start, or that nothing shows
-        to be; "" otherwise.
+      not_learned: Sentence on a policy that is no better than at the start; "" otherwise.
       remarks: One remark for each rule that holds, the most telling first.
+      too_short: Whether a run ended before anything showed what its policy had at the start.
     """
 
     not_learned: str = ""
     remarks: Sequence[Remark] = ()
+    too_short: bool = False
 
 
 def is_better(
@@ -181,6 +182,7 @@ class Watch:
         self._last: Sequence[float] = ()
         self._fall: tuple[float, float] | None = None
         self._better = True
+        self._too_short = False
 
     def look(self, final: bool = False) -> Findings:
         """Returns the findings so far.
@@ -199,9 +201,12 @@ class Watch:
             self._range_remark(rows, "targets_above_vmax", "vmax", "above", "higher"),
             self._bounds_remark(),
             self._fall_remark(),
+            self._start_remark(),
         ]
         return Findings(
-            self._not_learned() if final else "", [found for found in remarks if found is not None]
+            self._not_learned() if final else "",
+            [found for found in remarks if found is not None],
+            self._too_short,
         )
 
     def _read_evaluations(self, final: bool) -> None:
@@ -224,12 +229,14 @@ class Watch:
         self._first, self._last = before[:_FIRST], last
         self._fall = fall(before, last) if final or count >= _SMALLEST_LAST else None
         # A run may have learned before its first evaluation. Then its actors show this.
-        self._better = (
+        good = (
             not last
             or self._is_good(last)
             or bool(self._first and is_better(self._first, last))
             or self._actors_better()
         )
+        self._better = good or not self._first
+        self._too_short = not good and not self._first
 
     def _is_good(self, returns: Sequence[float]) -> bool:
         """Returns whether returns are what the run was to reach, however good they began."""
@@ -262,11 +269,6 @@ class Watch:
     def _not_learned(self) -> str:
         if self._better:
             return ""
-        if not self._first:
-            return (
-                f"Too short to tell: return {statistics.fmean(self._last):.1f}, and no evaluation "
-                "before that shows what the policy had at the start."
-            )
         return (
             f"Not learned: return {statistics.fmean(self._last):.1f} (the first evaluations had "
             f"{statistics.fmean(self._first):.1f})."
@@ -316,6 +318,15 @@ class Watch:
         return Remark(
             "bounds", f"actions at bounds: {short}",
             f"The policy's actions stay at their bounds: try {remedy}.",
+        )
+
+    def _start_remark(self) -> Remark | None:
+        if not self._too_short:
+            return None
+        return Remark(
+            "start", "no evaluation at the start: --eval_period_s",
+            "No evaluation shows what the policy had at the start: train longer, or evaluate more "
+            "often (--eval_period_s).",
         )
 
     def _fall_remark(self) -> Remark | None:

@@ -223,8 +223,9 @@ class StatusLine:
             final = returns[-max(1, config.final_eval_episodes):]
             bits = config.learner_fake_quantize
             played = "full-precision" if bits == 32 else precisions.NAMES[bits]
+            verdict = "Too short to tell" if findings.too_short else "Trained"
             self.say(
-                f"Trained: return {sum(final) / len(final):.1f} (mean of the last {len(final)} "
+                f"{verdict}: return {sum(final) / len(final):.1f} (mean of the last {len(final)} "
                 f"evaluation episodes, {played} policy)."
             )
         for remark in findings.remarks:

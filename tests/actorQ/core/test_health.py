@@ -330,17 +330,15 @@ def test_actors_whose_first_episode_outlasts_the_first_weights_are_compared_with
 
 def test_evaluations_at_the_end_alone_do_not_show_a_policy_that_has_learned(logs, tmp_path):
     logs.evaluations([9.0] * 10)
-    sentence, remarks = logs.look(final=True)
-    assert sentence == (
-        "Too short to tell: return 9.0, and no evaluation before that shows what the policy had at "
-        "the start."
-    )
-    assert not remarks and logs.look() == health.Findings("", [])
+    found = logs.look(final=True)
+    (remark,) = found.remarks
+    assert found.too_short and not found.not_learned and "--eval_period_s" in remark.sentence
+    assert logs.look() == health.Findings("", [])
     logs.episodes({0: [1, 2, 1, 3, 2], 3000: [8, 9, 8, 9]})
-    assert not logs.look(final=True).not_learned
+    assert logs.look(final=True) == health.Findings("", [])
     reached = Logs(tmp_path, stop_return=9.0)
     reached.evaluations([9.0] * 10)
-    assert not reached.look(final=True).not_learned
+    assert reached.look(final=True) == health.Findings("", [])
 
 
 def test_first_evaluations_of_a_resumed_run_count(logs):

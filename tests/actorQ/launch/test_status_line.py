@@ -108,6 +108,16 @@ def test_report_of_a_policy_that_has_not_learned_without_a_reason_points_to_the_
     assert second == "Hint:       docs/start/troubleshooting.md says what helps."
 
 
+def test_report_of_a_run_without_evaluations_at_its_start_says_so(run, capsys):
+    run.evaluate(*[101] * 10)
+    first, second, *_ = run.report(capsys)
+    assert first == (
+        "Too short to tell: return 101.0 (mean of the last 10 evaluation episodes, full-precision "
+        "policy)."
+    )
+    assert second.startswith("Hint:       No evaluation shows what the policy had at the start: ")
+
+
 def test_report_of_a_policy_worse_than_the_best_names_it(run, capsys):
     run.evaluate(150, 300, 800, *[995] * 8, *[622] * 10)
     first, second, third, *_ = run.report(capsys)
