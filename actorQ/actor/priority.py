@@ -11,8 +11,8 @@ def yield_cores() -> None:
     """Gives this process and its later threads a low priority; call it before threads start.
 
     Linux may share time between sessions before it looks at nice values (autogroups, sched(7)).
-    So the session that the launcher gave this process gets the value as well. It keeps a share on a
-    busy machine, where the lowest priority would hardly let it act.
+    So the session that the launcher gave this process gets the value as well. Ten keeps a share on
+    a busy machine, where the lowest priority would hardly let it act.
     """
     given = os.getpriority(os.PRIO_PROCESS, 0)  # Whoever starts a run may have set a lower one.
     os.setpriority(os.PRIO_PROCESS, 0, max(given, _LOW))

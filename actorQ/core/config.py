@@ -197,9 +197,8 @@ class RunConfig:
     )
     actors_yield: int = _field(
         0,
-        "1: actors take the time that the learner leaves on their cores, and the learner has a "
-        "thread for each core, which pays where its steps are long, as with images; 0: each actor "
-        "takes a core.",
+        "1: actors take the time that the learner leaves, and it has a thread for each core. This "
+        "pays where its steps are long, as with images. 0: each actor takes a core.",
         choices=(0, 1), kinds=Kind.CHANGEABLE | Kind.DISTRIBUTED,
     )
 
@@ -296,7 +295,7 @@ class RunConfig:
     learner_threads: int = _field(
         0,
         "CPU threads of the learner's arithmetic; 0: the machine's cores less --n_actors, as if "
-        "all actors ran on this machine, and at least one. With --actors_yield=1 all cores.",
+        "all actors ran on this machine, and at least one. --actors_yield=1 gives it all.",
         low=0, kinds=Kind.CHANGEABLE,
     )
 
