@@ -4,8 +4,8 @@
 
 OUT gets runs.csv, table.md and figures.png. A run failed if its policy with the actors' bits earns
 less than --least on average. For each figure of the broadcaster's meter, the table says how well it
-separates failed runs from others of their task: 0.5 is chance, and 0 or 1 separates all
-(`run_logs.meter_summary`).
+separates failed runs from others of their task and precision: 0.5 is chance, and 0 or 1 separates
+all (`run_logs.meter_summary`).
 """
 
 import argparse
@@ -109,16 +109,20 @@ def _mean(values: Sequence[float]) -> str:
 def areas(rows: Sequence[Row]) -> dict[str, tuple[float, int, int]]:
     """Returns how well each figure separates, with the numbers of failed and of other runs.
 
-    Only runs of one task are compared: tasks differ more than their runs do.
+    Only runs of one task and precision are compared. A figure that is the same for all runs of a
+    precision, such as an error of 0 in fp32, would else rank precisions and not runs.
     """
-    tasks = sorted({row.task for row in rows})
+    kinds = sorted({(row.task, row.bits) for row in rows})
     found = {}
     for name in meter_summary.FIGURES:
 
-        def of(task: str, failed: bool, name: str = name) -> list[float]:
-            return [row.figures[name] for row in rows if (row.task, row.failed) == (task, failed)]
+        def of(kind: tuple[str, int], failed: bool, name: str = name) -> list[float]:
+            return [
+                row.figures[name] for row in rows
+                if (row.task, row.bits) == kind and row.failed is failed
+            ]
 
-        groups = [(of(task, True), of(task, False)) for task in tasks]
+        groups = [(of(kind, True), of(kind, False)) for kind in kinds]
         area = meter_summary.area(groups)
         if area is not None:
             compared = [group for group in groups if all(np.isfinite(side).any() for side in group)]

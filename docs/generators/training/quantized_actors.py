@@ -10,13 +10,14 @@ from actorQ.scripts import quantization_table
 from docs.generators import prose
 from docs.generators import tables
 
-_CSV = tables.ACTORQ_RESULTS / "quantized_actors" / "runs.csv"
+_FOLDER = tables.ACTORQ_RESULTS / "quantized_actors"
+_LARGE_STEPS = "large_steps"
 _FAILED = {"True": True, "False": False, "": None}
 
 
 @functools.cache
-def rows() -> tuple[quantization_table.Row, ...]:
-    """Returns the runs."""
+def rows(part: str = "") -> tuple[quantization_table.Row, ...]:
+    """Returns the runs, or those of a part: a folder below that of the results."""
     return tuple(
         quantization_table.Row(
             row["run"], row["task"], int(row["bits"]), int(row["learner_bits"]), int(row["seed"]),
@@ -24,14 +25,14 @@ def rows() -> tuple[quantization_table.Row, ...]:
             _FAILED[row["failed"]],
             {name: float(row[name] or "nan") for name in meter_summary.FIGURES},
         )
-        for row in tables.csv_rows(_CSV)
+        for row in tables.csv_rows(_FOLDER / part / "runs.csv")
     )
 
 
-def _groups() -> dict[tuple[str, int], dict[int, list[quantization_table.Row]]]:
+def _groups(part: str = "") -> dict[tuple[str, int], dict[int, list[quantization_table.Row]]]:
     """Returns the runs by task and bits of the actors, then by bits of the learner."""
     found: dict[tuple[str, int], dict[int, list[quantization_table.Row]]] = {}
-    for row in sorted(rows(), key=lambda row: (row.task, -row.bits, -row.learner_bits)):
+    for row in sorted(rows(part), key=lambda row: (row.task, -row.bits, -row.learner_bits)):
         of_bits = found.setdefault((row.task, row.bits), {})
         of_bits.setdefault(row.learner_bits, []).append(row)
     return found
@@ -58,10 +59,10 @@ def answer() -> str:
     )
 
 
-def returns() -> str:
+def returns(part: str = "") -> str:
     """Returns the table of mean returns."""
     lines = []
-    for (task, bits), sides in _groups().items():
+    for (task, bits), sides in _groups(part).items():
         for learner_bits, members in sides.items():
             told = [row.failed for row in members if row.failed is not None]
             lines.append([
@@ -77,13 +78,19 @@ def returns() -> str:
     return tables.table(head, lines, 3)
 
 
-def areas() -> str:
+def areas(part: str = "") -> str:
     """Returns how well each figure of the meter separates runs that failed."""
     lines = [
         [f"`{name}`", meter_summary.FIGURES[name], f"{area:.2f}", str(failed), str(others)]
-        for name, (area, failed, others) in quantization_table.areas(rows()).items()
+        for name, (area, failed, others) in quantization_table.areas(rows(part)).items()
     ]
     return tables.table(["Figure", "What it is", "Area", "Failed", "Others"], lines, 2)
 
 
-BLOCKS: dict[str, Callable[[], str]] = {"answer": answer, "returns": returns, "areas": areas}
+BLOCKS: dict[str, Callable[[], str]] = {
+    "answer": answer,
+    "returns": returns,
+    "areas": areas,
+    "large_steps_returns": lambda: returns(_LARGE_STEPS),
+    "large_steps_areas": lambda: areas(_LARGE_STEPS),
+}

@@ -11,6 +11,7 @@ from actorQ.core import errors
 from actorQ.core import run_logger
 from actorQ.core import telemetry
 from actorQ.experiments.run_logs import curves
+from actorQ.experiments.run_logs import meter_summary
 from actorQ.policy import loaded
 from actorQ.policy import saved
 from actorQ.scripts import quantization_table
@@ -76,6 +77,17 @@ def test_command_writes_table_rows_and_figure(runs, tmp_path, capsys):
     ]
     assert "`action_distance`" in text and "1, 2 |" in text
     log_files.check_figure(str(out / "figures.png"))
+
+
+def test_runs_of_other_precisions_are_not_compared():
+    def row(bits, failed, distance):
+        figures = dict.fromkeys(meter_summary.FIGURES, math.nan) | {"action_distance": distance}
+        return quantization_table.Row("", "gym,A-v0", bits, 32, 0, "", 0.0, 0.0, failed, figures)
+
+    # Of four bits the failed run has the largest distance. In fp32 all are alike.
+    rows = [row(4, True, 0.3), row(4, False, 0.1), row(4, False, 0.2)]
+    rows += [row(32, True, 0.0), row(32, False, 0.0)]
+    assert quantization_table.areas(rows) == {"action_distance": (2.5 / 3, 2, 3)}
 
 
 def test_figures_of_other_algorithms_have_no_area(runs):
