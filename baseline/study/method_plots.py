@@ -25,7 +25,10 @@ _SEVERAL = (
 
 
 def draw(path: str, found: Sequence[method_tables.Table]) -> str:
-    """Draws a row of panels for each granularity; returns `path`. There is at least one table."""
+    """Draws a row of panels for each granularity; returns `path`. There is at least one table.
+
+    A line has the means over all agents of an algorithm, not those over some of them.
+    """
     algorithms = list(dict.fromkeys(table.algo for table in found))
     granularities = [
         one for one in names.GRANULARITIES if any(table.granularity == one for table in found)
@@ -52,13 +55,16 @@ def draw(path: str, found: Sequence[method_tables.Table]) -> str:
             ax.set_axis_off()
             continue
         ax.axhline(0, color="0.5", linewidth=0.8)
+        means = {bits: method_tables.of_all_agents(table, bits) for bits in table.widths}
         for method in table.methods:
             colour, style = {**extra, **_STYLES}[_without_groups(method)]
             grouped = method != _without_groups(method)
             points = [
-                (int(bits), 100 * cell.mean.error) for bits in table.widths
-                if (cell := table.cells.get((method, bits))) and cell.mean.error is not None
+                (int(bits), 100 * (cells[method].mean.error or 0.0))
+                for bits, cells in means.items() if method in cells
             ]
+            if not points:
+                continue
             ax.plot(
                 [bits for bits, _ in points],
                 [min(max(error, _GAIN), _LOSS) for _, error in points],

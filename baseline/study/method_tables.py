@@ -144,14 +144,19 @@ def _mean(
     return Cell(intervals.mean_over_agents(able), len(able)) if able else None
 
 
-def best(table: Table, bits: str) -> tuple[str, Cell] | None:
-    """Returns the method with the least mean E at a width, of all agents; None: there is none."""
+def of_all_agents(table: Table, bits: str) -> dict[str, Cell]:
+    """Returns the means at a width by method, of those that all agents have: others compare ill."""
     there = {method: cell for (method, width), cell in table.cells.items() if width == bits}
     most = max((cell.agents for cell in there.values()), default=0)
-    able = {
+    return {
         method: cell for method, cell in there.items()
         if cell.agents == most and cell.mean.error is not None
     }
+
+
+def best(table: Table, bits: str) -> tuple[str, Cell] | None:
+    """Returns the method with the least mean E at a width, of all agents; None: there is none."""
+    able = of_all_agents(table, bits)
     if not able:
         return None
     method = min(able, key=lambda name: able[name].mean.error or 0.0)

@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from actorQ.core import plotting
 from baseline.quantization import recipes
 from baseline.study import method_plots
 from baseline.study import method_rows
@@ -107,6 +108,19 @@ def test_figures_have_a_line_for_each_method(tmp_path):
     found = method_tables.tables(rows, of_methods)
     path = method_plots.draw(str(tmp_path / "methods.png"), found)
     assert (tmp_path / "methods.png").stat().st_size > 20_000 and path.endswith("methods.png")
+
+
+def test_lines_are_over_all_agents(monkeypatch):
+    first, of_first = rows_of("a2c", "A-v1", mse=(3.0, 0.9), gptq=(-9.0, 0.9))
+    second, of_second = rows_of("a2c", "B-v1", mse=(2.0, 0.9))
+    found = method_tables.tables([*first, *second], [*of_first, *of_second])
+    drawn = []
+    monkeypatch.setattr(plotting, "save_figure", lambda figure, path: drawn.append(figure))
+    method_plots.draw("methods.png", found)
+    lines = {line.get_label(): line for ax in drawn[0].axes for line in ax.get_lines()}
+    assert "gptq" not in lines  # One of the two agents has it.
+    mean = found[0].cells["mse", "8"].mean.error
+    assert list(lines["mse"].get_ydata()) == pytest.approx([100 * mean])
 
 
 def test_rows_are_written_and_read(tmp_path):
