@@ -17,21 +17,20 @@ steps() {  # steps TASK: its learner steps
   esac
 }
 
-train() {  # train FOLDER NAME TASK BITS LEARNER_BITS SEED [FLAG ...]
-  local folder="$out$1" name="$2-s$6"
+train() {  # train FOLDER TASK BITS LEARNER_BITS SEED [FLAG ...]
+  local folder="$1" name="${2#*,}-$3-$4-s$5"
   if [[ -f "$folder/$name/plots/quantization.png" ]]; then return; fi  # The end of a run draws it.
   rm -rf "${folder:?}/$name"
-  ./run_multiprocess.sh --logdir="$folder" --run_name="$name" --taskstr="$3" --seed="$6" \
-    --quantize="$4" --learner_fake_quantize="$5" --inference_mode=native --meter_period_s=2 \
-    --num_episodes="$(steps "$3")" --stop_return=none "${@:7}"
+  ./run_multiprocess.sh --logdir="$folder" --run_name="$name" --taskstr="$2" --seed="$5" \
+    --quantize="$3" --learner_fake_quantize="$4" --inference_mode=native --meter_period_s=2 \
+    --num_episodes="$(steps "$2")" --stop_return=none "${@:6}"
 }
 
 for task in ${TASKS:-dm_control,cartpole_balance gym,CartPole-v1 dm_control,cheetah_run}; do
   for bits in ${BITS:-32 4 3}; do
     for seed in 0 1 2; do
-      name="${task#*,}-$bits"
-      train "" "$name-32" "$task" "$bits" 32 "$seed"
-      if [[ $bits != 32 ]]; then train "" "$name-$bits" "$task" "$bits" "$bits" "$seed"; fi
+      train "$out" "$task" "$bits" 32 "$seed"
+      if [[ $bits != 32 ]]; then train "$out" "$task" "$bits" "$bits" "$seed"; fi
     done
   done
 done
@@ -43,11 +42,12 @@ done
 # A policy's step of 1e-3 is ten times the paper's, so that many of these runs fail.
 for seed in 0 1 2 3 4 5 6 7; do
   for bits in 32 8; do
-    train /large_steps "cartpole_balance-$bits-32" dm_control,cartpole_balance "$bits" 32 "$seed" \
+    train "$out/large_steps" dm_control,cartpole_balance "$bits" 32 "$seed" \
       --preset=paper --model_str=256,256,256 --batch_size=64 --policy_learning_rate=1e-3 \
       --n_actors=1 --eval_period_steps=500
   done
 done
 .venv/bin/python -m actorQ.scripts.quantization_table "$out"/large_steps/*-s[0-9] \
   --out "$out/large_steps/report" --least cartpole_balance=847
+# The HTML report names a table by its title, and each title stands once.
 sed -i '1s/.*/# Quantized actors: runs with large steps/' "$out/large_steps/report/table.md"

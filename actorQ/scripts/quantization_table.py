@@ -109,8 +109,8 @@ def _mean(values: Sequence[float]) -> str:
 def areas(rows: Sequence[Row]) -> dict[str, tuple[float, int, int]]:
     """Returns how well each figure separates, with the numbers of failed and of other runs.
 
-    Only runs of one task and precision are compared. A figure that is the same for all runs of a
-    precision, such as an error of 0 in fp32, would else rank precisions and not runs.
+    Only runs of one task and precision are compared. All fp32 runs have an error of 0, for example:
+    beside int4 runs that figure would tell precisions apart, and not failures.
     """
     kinds = sorted({(row.task, row.bits) for row in rows})
     found = {}

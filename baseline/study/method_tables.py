@@ -145,7 +145,10 @@ def _mean(
 
 
 def of_all_agents(table: Table, bits: str) -> dict[str, Cell]:
-    """Returns the means at a width by method, of those that all agents have: others compare ill."""
+    """Returns the means at a width by method, without methods that some agents lack.
+
+    Means over different agents cannot be compared.
+    """
     there = {method: cell for (method, width), cell in table.cells.items() if width == bits}
     most = max((cell.agents for cell in there.values()), default=0)
     return {

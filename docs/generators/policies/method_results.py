@@ -70,7 +70,7 @@ def answer() -> str:
         f"{algo.upper()} {measured.get(algo, 0)} of {quantized_results.agents_of(algo)}"
         for algo in quantized_results.ALGORITHMS
     ]
-    sentences.append(f"These agents were measured so far: {', '.join(told)}.")
+    sentences.append(f"These agents were measured: {', '.join(told)}.")
     return f"**Answer.** {' '.join(sentences)}"
 
 

@@ -84,7 +84,7 @@ def test_runs_of_other_precisions_are_not_compared():
         figures = dict.fromkeys(meter_summary.FIGURES, math.nan) | {"action_distance": distance}
         return quantization_table.Row("", "gym,A-v0", bits, 32, 0, "", 0.0, 0.0, failed, figures)
 
-    # Of four bits the failed run has the largest distance. In fp32 all are alike.
+    # The failed run with 4 bits has the largest distance. All fp32 runs have the same distance.
     rows = [row(4, True, 0.3), row(4, False, 0.1), row(4, False, 0.2)]
     rows += [row(32, True, 0.0), row(32, False, 0.0)]
     assert quantization_table.areas(rows) == {"action_distance": (2.5 / 3, 2, 3)}
