@@ -78,7 +78,14 @@ def compare(
 def visited_states(
     make_env: Callable[[], gym.Env], act: evaluation.Act, episodes: int, seed: int, limit: int
 ) -> np.ndarray:
-    """Returns observations [N, ...] that a policy meets, evenly thinned to at most `limit`.
+    """Returns the states that `play` does."""
+    return play(make_env, act, episodes, seed, limit)[0]
+
+
+def play(
+    make_env: Callable[[], gym.Env], act: evaluation.Act, episodes: int, seed: int, limit: int
+) -> tuple[np.ndarray, list[evaluation.Episode]]:
+    """Returns observations [N, ...] that a policy meets, evenly thinned, and its episodes.
 
     Args:
       make_env: Makes one environment with a monitor inside.
@@ -100,5 +107,5 @@ def visited_states(
                 kept, step = kept[::2], 2 * step
         return act(batch)
 
-    evaluation.evaluate(make_env, act_and_keep, episodes, seed)
-    return np.stack(kept)
+    played = evaluation.evaluate(make_env, act_and_keep, episodes, seed)
+    return np.stack(kept), played

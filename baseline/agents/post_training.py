@@ -2,6 +2,8 @@
 
 import copy
 import dataclasses
+import functools
+import statistics
 from typing import NamedTuple
 from typing import TypeVar
 
@@ -14,6 +16,7 @@ from baseline.agents import calibration
 from baseline.quantization import acting_path
 from baseline.quantization import recipes
 from baseline.quantization import schemes
+from baseline.quantization.methods import distill
 from baseline.quantization.methods import pipeline
 
 STATES = 4096  # Default: calibration states, at most.
@@ -137,9 +140,19 @@ def _quantize(
     if scheme.activations:
         ranges = _ranges(agent, scheme, settings, states)
         tap = schemes.ActivationQuantizer(scheme, ranges)
-    made = pipeline.quantize(agent.network, scheme, states.calibration, bases, tap)
+    play = functools.partial(_play, dataclasses.replace(agent, tap=tap), settings)
+    made = pipeline.quantize(agent.network, scheme, states.calibration, bases, tap, play)
     agent.note_quantization(scheme, ranges, made.weight_ranges)
     return made.num_bytes
+
+
+def _play(agent: agent_lib.Agent, settings: Settings) -> distill.Played:
+    """Plays an agent as it is now; no start is that of an evaluation or of the states above."""
+    seed = seeding.derive(settings.seed, "distillation")
+    states, episodes = agreement.play(agent.make_env, agent.act, EPISODES, seed, settings.states)
+    return distill.Played(
+        agent.normalize(states), statistics.mean(one.episode_return for one in episodes)
+    )
 
 
 def _ranges(

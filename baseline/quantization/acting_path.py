@@ -233,15 +233,21 @@ def forward(
         the last output (under OUTPUT).
     """
     with torch.inference_mode():
-        x = torch.as_tensor(observations)
-        x = x.float() / PIXEL_LEVELS if network.image else x.float()
-        values = {OBSERVATION: x}
-        for name, module, sources in network.steps():
-            inputs = [values[source] for source in sources]
-            if tap is not None and isinstance(module, WITH_WEIGHTS):
-                inputs = [tap(name, inputs[0])]
-            x = values[name] = acting_layers.call(module, inputs)
-        return x if tap is None else tap(OUTPUT, x)
+        return outputs(network, torch.as_tensor(observations), tap)
+
+
+def outputs(
+    network: PolicyNetwork, observations: torch.Tensor, tap: Tap | None = None
+) -> torch.Tensor:
+    """Returns what `forward` does, through which gradients pass."""
+    x = observations.float() / PIXEL_LEVELS if network.image else observations.float()
+    values = {OBSERVATION: x}
+    for name, module, sources in network.steps():
+        inputs = [values[source] for source in sources]
+        if tap is not None and isinstance(module, WITH_WEIGHTS):
+            inputs = [tap(name, inputs[0])]
+        x = values[name] = acting_layers.call(module, inputs)
+    return x if tap is None else tap(OUTPUT, x)
 
 
 def to_actions(network: PolicyNetwork, outputs: np.ndarray) -> np.ndarray:

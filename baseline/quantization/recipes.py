@@ -8,12 +8,12 @@ MINMAX = "minmax"
 MSE, PERCENTILE = "mse", "percentile"
 SMOOTH, AWQ, HADAMARD = "smooth", "awq", "hadamard"
 GPTQ, ADAROUND = "gptq", "adaround"
-BIAS_CORRECTION, ACTION = "bias-correction", "action"
+BIAS_CORRECTION, ACTION, DISTILL = "bias-correction", "action", "distill"
 AUTO = "auto"  # Chosen by agreement, see `baseline.agents.post_training`.
 RANGES = MINMAX, MSE, PERCENTILE
 TRANSFORMS = SMOOTH, AWQ, HADAMARD
 ROUNDINGS = GPTQ, ADAROUND
-METHODS = (*RANGES, *TRANSFORMS, *ROUNDINGS, BIAS_CORRECTION, ACTION)
+METHODS = (*RANGES, *TRANSFORMS, *ROUNDINGS, BIAS_CORRECTION, ACTION, DISTILL)
 # Methods among which `auto` chooses. Of equals the first counts, so the cheaper stand first.
 # `action` tries minmax itself, layer by layer.
 CANDIDATES = (
@@ -29,8 +29,8 @@ class Recipe:
 
     Attributes:
       transform: "smooth", "awq" or "hadamard"; None: weights stay as they are.
-      ranges: "minmax", "mse", "percentile" or "action".
-      rounding: "gptq", "adaround" or "action"; None: to the nearest integer.
+      ranges: "minmax", "mse", "percentile", "action" or "distill".
+      rounding: "gptq", "adaround", "action" or "distill"; None: to the nearest integer.
       bias_correction: Whether biases take up the mean error of a layer's output.
     """
 
@@ -60,8 +60,8 @@ def parse(text: str, flag: str = "method") -> str:
     if parts == [AUTO]:
         return AUTO
     for kind, members in (
-        ("range of weights", (*RANGES, ACTION)), ("transformation", TRANSFORMS),
-        ("rounding", (*ROUNDINGS, ACTION)),
+        ("range of weights", (*RANGES, ACTION, DISTILL)), ("transformation", TRANSFORMS),
+        ("rounding", (*ROUNDINGS, ACTION, DISTILL)), ("biases", (BIAS_CORRECTION, DISTILL)),
     ):
         found = list(dict.fromkeys(part for part in parts if part in members))
         if len(found) > 1:
@@ -82,8 +82,8 @@ def recipe(method: str) -> Recipe:
 
     return Recipe(
         one(TRANSFORMS),
-        one((*RANGES, ACTION)) or MINMAX,
-        one((*ROUNDINGS, ACTION)),
+        one((*RANGES, ACTION, DISTILL)) or MINMAX,
+        one((*ROUNDINGS, ACTION, DISTILL)),
         BIAS_CORRECTION in parts,
     )
 

@@ -16,6 +16,7 @@ from baseline.quantization import recipes
 from baseline.quantization import schemes
 from baseline.quantization.methods import action
 from baseline.quantization.methods import awq
+from baseline.quantization.methods import distill
 from baseline.quantization.methods import folding
 from baseline.quantization.methods import grids
 from baseline.quantization.methods import hadamard
@@ -117,6 +118,7 @@ def quantize(
     states: np.ndarray,
     bases: Bases,
     tap: acting_path.Tap | None = None,
+    play: distill.Play | None = None,
 ) -> Quantized:
     """Replaces the weights of the acting path by quantized ones, in place; biases may change.
 
@@ -126,6 +128,7 @@ def quantize(
       states: Normalized calibration observations [N, ...].
       bases: What `transform` returned.
       tap: Quantizes activations; None: they stay floats.
+      play: Plays the network as it is; only `distill` needs it.
 
     Raises:
       errors.UserError: Weights hold NaN or infinity, or a layer lacks a bias to correct.
@@ -141,6 +144,9 @@ def quantize(
     )
     if recipe.ranges == recipes.ACTION:
         action.choose(steps)
+    elif recipe.ranges == recipes.DISTILL:
+        assert play is not None
+        distill.choose(steps, play)
     else:
         for layer in made:
             steps.quantize(layer, steps.ends(layer, recipe.ranges), recipe.rounding)

@@ -11,6 +11,7 @@ from baseline.agents import post_training
 from baseline.quantization import acting_path
 from baseline.quantization import recipes
 from baseline.quantization import schemes
+from baseline.quantization.methods import distill
 
 SETTINGS = post_training.Settings(states=200, range_episodes=1)
 AGENTS = [("dqn", "CartPole-v1"), ("ddpg", "Pendulum-v1"), ("a2c", "Pendulum-v1")]
@@ -47,8 +48,16 @@ def test_states_repeat_and_are_held_apart(collected, algo, env):
         assert np.abs(states.calibration.mean(axis=0)).max() < 3
 
 
+@pytest.fixture(autouse=True)
+def short_distillation(monkeypatch):
+    monkeypatch.setattr(distill, "ROUNDS", 2)
+    monkeypatch.setattr(distill, "STEPS", 60)
+
+
 @pytest.mark.parametrize(("algo", "env"), AGENTS)
-@pytest.mark.parametrize("method", ["mse,gptq,bias-correction", "smooth", "bias-correction,action"])
+@pytest.mark.parametrize(
+    "method", ["mse,gptq,bias-correction", "smooth", "bias-correction,action", "smooth,distill"]
+)
 def test_the_agreement_is_that_of_the_agent(collected, algo, env, method):
     agent, states = collected(algo, env)
     full, _ = collected(algo, env)
@@ -86,7 +95,9 @@ def test_of_equals_the_first_is_best():
     assert post_training.best({"far": far, "near": near}) == "near"
 
 
-@pytest.mark.parametrize("method", ["mse", "percentile", "gptq", "bias-correction,action"])
+@pytest.mark.parametrize(
+    "method", ["mse", "percentile", "gptq", "bias-correction,action", "distill"]
+)
 def test_activations_are_quantized_too(collected, method):
     agent, states = collected("dqn", "CartPole-v1")
     scheme = schemes.Scheme("8", schemes.WEIGHTS_AND_ACTIVATIONS, method=method)
@@ -110,9 +121,10 @@ def test_auto_leaves_out_what_cannot_fold_with_activations(collected):
     assert names == ["gptq,bias-correction", "action", "bias-correction,action"]
 
 
-def test_a_saved_agent_acts_the_same(collected, zoo, tmp_path):
+@pytest.mark.parametrize("method", ["mse,gptq,bias-correction", "distill"])
+def test_a_saved_agent_acts_the_same(collected, zoo, tmp_path, method):
     agent, states = collected("dqn", "CartPole-v1")
-    quantize(agent, states, "mse,gptq,bias-correction", granularity="channel", group_size=5)
+    quantize(agent, states, method, granularity="channel", group_size=5)
     path = agent.save(tmp_path)
     again = finding.load("dqn", "CartPole-v1", str(tmp_path))
     np.testing.assert_array_equal(
@@ -120,7 +132,7 @@ def test_a_saved_agent_acts_the_same(collected, zoo, tmp_path):
     )
     assert again.quantization == agent.quantization
     noted = json.loads((path.parent / "CartPole-v1" / schemes.FILENAME).read_text())
-    assert (noted["method"], noted["group_size"]) == ("mse,gptq,bias-correction", 5)
+    assert (noted["method"], noted["group_size"]) == (method, 5)
 
 
 def test_agents_of_earlier_versions_tell_no_method():

@@ -22,6 +22,8 @@ def test_canonical_names(text, expected):
     ("minmax,mse", "minmax and mse"), ("gptq,adaround", "choose the rounding"),
     ("action,gptq", "action and gptq"), ("smooth,awq", "choose the transformation"),
     ("action,percentile", "action and percentile each choose the range"),
+    ("distill,action", "distill and action"), ("distill,adaround", "choose the rounding"),
+    ("bias-correction,distill", "bias-correction and distill each choose the biases"),
 ])
 def test_mistakes_are_told(text, said):
     with pytest.raises(errors.UserError, match=said) as caught:
@@ -35,6 +37,7 @@ def test_what_names_stand_for():
         "awq", "mse", "gptq", True
     )
     assert recipes.recipe("action") == recipes.Recipe(None, "action", "action")
+    assert recipes.recipe("smooth,distill") == recipes.Recipe("smooth", "distill", "distill")
 
 
 @pytest.mark.parametrize(("arguments", "said"), [
@@ -44,6 +47,7 @@ def test_what_names_stand_for():
     (("minmax", "bf16", "nearest", "channel", 4), "--group_size=4 is for integers"),
     (("gptq", "8", "floor", "paper", 0), "leave out --rounding"),
     (("auto", "8", "floor", "paper", 0), "leave out --rounding"),
+    (("distill", "8", "floor", "paper", 0), "leave out --rounding"),
 ])
 def test_settings_that_do_not_fit(arguments, said):
     with pytest.raises(errors.UserError, match=said):
