@@ -19,7 +19,8 @@ PRECISION_COLOURS = {
 }
 PAPER_COLOUR = "0.6"  # Bars of the paper's figures; its marks are black.
 # Colours of methods, phases, algorithms, processes and other projects (Tol's palettes, but ORANGE).
-INDIGO, OLIVE, WINE, SAND, ORANGE = "#332288", "#999933", "#882255", "#DDCC77", "#E69F00"
+INDIGO, OLIVE, WINE, SAND = "#332288", "#999933", "#882255", "#DDCC77"
+ORANGE, GREEN = "#E69F00", "#117733"
 # Font sizes in points. Half as large as drawn, a figure is still legible.
 TITLE, TEXT, SMALL = 12, 10, 9
 TASK_STYLES = ("-", "--", ":", "-.")  # Line styles of the tasks in a figure, in a circle.

@@ -21,6 +21,7 @@ from baseline.quantization.methods import pipeline
 
 STATES = 4096  # Default: calibration states, at most.
 EPISODES = 20  # Episodes that they come from.
+PLAYED = 40  # Episodes of a student in each round of `distill`, whose mean return decides.
 AgentT = TypeVar("AgentT", bound=agent_lib.Agent)
 
 
@@ -149,7 +150,7 @@ def _quantize(
 def _play(agent: agent_lib.Agent, settings: Settings) -> distill.Played:
     """Plays an agent as it is now; no start is that of an evaluation or of the states above."""
     seed = seeding.derive(settings.seed, "distillation")
-    states, episodes = agreement.play(agent.make_env, agent.act, EPISODES, seed, settings.states)
+    states, episodes = agreement.play(agent.make_env, agent.act, PLAYED, seed, settings.states)
     return distill.Played(
         agent.normalize(states), statistics.mean(one.episode_return for one in episodes)
     )

@@ -12,11 +12,11 @@ _LINEAR = 5.0  # Percent up to which the axis is linear.
 _TICKS = (-20, -5, 0, 5, 10, 20, 50, 100)
 _STYLES = {
     recipes.MINMAX: ("black", "-"), recipes.AUTO: (plotting.WINE, "-"),
-    recipes.ACTION: (plotting.INDIGO, "-"), recipes.GPTQ: (plotting.OLIVE, "-"),
-    recipes.MSE: (plotting.ORANGE, "-"), recipes.PERCENTILE: (plotting.SAND, "-"),
-    recipes.BIAS_CORRECTION: ("0.6", "-"), recipes.ADAROUND: (plotting.OLIVE, ":"),
-    recipes.SMOOTH: (plotting.SAND, ":"), recipes.AWQ: (plotting.ORANGE, ":"),
-    recipes.HADAMARD: ("0.6", ":"),
+    recipes.DISTILL: (plotting.GREEN, "-"), recipes.ACTION: (plotting.INDIGO, "-"),
+    recipes.GPTQ: (plotting.OLIVE, "-"), recipes.MSE: (plotting.ORANGE, "-"),
+    recipes.PERCENTILE: (plotting.SAND, "-"), recipes.BIAS_CORRECTION: ("0.6", "-"),
+    recipes.ADAROUND: (plotting.OLIVE, ":"), recipes.SMOOTH: (plotting.SAND, ":"),
+    recipes.AWQ: (plotting.ORANGE, ":"), recipes.HADAMARD: ("0.6", ":"),
 }
 _SEVERAL = (
     (plotting.OLIVE, "--"), (plotting.ORANGE, "--"), (plotting.INDIGO, "--"), ("0.6", "--"),

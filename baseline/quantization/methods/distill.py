@@ -18,6 +18,7 @@ from collections.abc import Callable
 import copy
 from typing import NamedTuple
 
+from absl import logging
 import numpy as np
 import torch
 from torch import nn
@@ -74,13 +75,17 @@ def choose(steps: steps_lib.Steps, play: Play) -> None:
     student = _Student(steps)
     states, aims = [], []
     new, most, best = steps.states, -np.inf, student.layers()
-    for _ in range(ROUNDS):
+    for number in range(1, ROUNDS + 1):
         states.append(torch.as_tensor(new))
         aims.append(acting_path.forward(steps.full, new).clone())
         student.learn(torch.cat(states), torch.cat(aims))
         now = student.layers()
         _write(steps, now)
         new, mean_return = play()
+        logging.info(
+            "Round %d of at most %d: the student returns %.6g, full precision %.6g.",
+            number, ROUNDS, mean_return, wanted,
+        )
         if mean_return > most:
             most, best = mean_return, now
         if mean_return >= wanted:
