@@ -105,19 +105,25 @@ def limits() -> str:
 
 
 def advice() -> str:
-    """Returns a table of what `auto` loses, beside `minmax` and the best method of each width.
+    """Returns a table of what `distill` loses, beside `minmax` and `auto`.
 
-    It has the algorithms whose agents were all measured with all candidates.
+    A mean has all agents of its algorithm that any method has, or it is left out.
     """
     lines = []
     for table in found():
-        for bits in ("8", "4"):
-            auto, plain = (table.cells.get((one, bits)) for one in (recipes.AUTO, recipes.MINMAX))
-            best = method_tables.best(table, bits)
-            if auto and plain and best and auto.agents == best[1].agents:
-                cells = [percent(cell.mean) for cell in (plain, auto, best[1])]
-                lines.append([table.algo.upper(), _SCALES[table.granularity], bits, *cells])
-    return tables.table(["Algorithm", "Scales", "Bits", _EACH, "`auto`", "Best method"], lines, 2)
+        for bits in table.widths:
+            cells = [
+                table.cells.get((one, bits))
+                for one in (recipes.MINMAX, recipes.AUTO, recipes.DISTILL)
+            ]
+            most = max(cell.agents for cell in cells if cell)
+            whole = [percent(cell.mean) if cell and cell.agents == most else "–" for cell in cells]
+            if whole[-1] != "–":
+                lines.append([table.algo.upper(), _SCALES[table.granularity], bits, *whole])
+    return tables.table(
+        ["Algorithm", "Scales", "Bits", _EACH, f"`{recipes.AUTO}`", f"`{recipes.DISTILL}`"],
+        lines, 2,
+    )
 
 
 def methods() -> str:

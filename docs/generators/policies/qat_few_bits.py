@@ -21,10 +21,10 @@ _OfPair = Mapping[str, Mapping[str, Sequence[float]]]
 
 
 @functools.cache
-def _pairs() -> Mapping[str, _OfPair]:
+def _pairs(csv_name: str = qat_rows.CSV_NAME) -> Mapping[str, _OfPair]:
     """Returns the trainings by the name of their pair, with the number of their steps."""
     found: dict[str, dict[str, dict[str, list[float]]]] = {}
-    rows = rows_lib.read(str(_FOLDER / qat_rows.CSV_NAME), qat_rows.TrainedRow)
+    rows = rows_lib.read(str(_FOLDER / csv_name), qat_rows.TrainedRow)
     for row in sorted(rows, key=lambda row: row.train_seed):
         pair = f"{qat_results.named((row.algo, row.env))}, {tables.number(row.train_steps)} steps"
         method = found.setdefault(pair, {}).setdefault(_method(row), {})
@@ -75,10 +75,12 @@ def _answer() -> str:
     return "**Answer.** These trainings returned most:\n\n" + tables.table(head, lines, 3)
 
 
-def _table(text: Callable[[Sequence[float]], str]) -> str:
+def _table(
+    text: Callable[[Sequence[float]], str], pairs: Mapping[str, _OfPair] | None = None
+) -> str:
     """Returns what `text` makes of the trainings' returns, in bold where the reward is kept."""
     lines = []
-    for name, of_pair in _pairs().items():
+    for name, of_pair in (_pairs() if pairs is None else pairs).items():
         control = text(_fp32(of_pair))
         for method in sorted(set(of_pair) - {_CONTROL}, key=lambda one: (_is_ptq(one), one)):
             cells = []
@@ -90,17 +92,16 @@ def _table(text: Callable[[Sequence[float]], str]) -> str:
     return tables.table(["Return", "", _CONTROL, *_WIDTHS], lines, text_columns=2)
 
 
-def _returns() -> str:
-    return _table(
-        lambda means: " ± ".join(
-            intervals.fixed(number, 1)
-            for number in (statistics.mean(means), statistics.stdev(means))
-        )
-    )
+def _summary(means: Sequence[float]) -> str:
+    numbers = statistics.mean(means), statistics.stdev(means)
+    return " ± ".join(intervals.fixed(number, 1) for number in numbers)
 
 
 def _by_seed() -> str:
     return _table(lambda means: ", ".join(intervals.fixed(mean, 0) for mean in means))
 
 
-BLOCKS = {"answer": _answer, "returns": _returns, "by_seed": _by_seed}
+BLOCKS = {
+    "answer": _answer, "returns": lambda: _table(_summary), "by_seed": _by_seed,
+    "distilled": lambda: _table(_summary, _pairs("distilled.csv")),
+}
