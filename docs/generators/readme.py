@@ -1,6 +1,7 @@
 """Sentences of the README that hold results."""
 
 from baseline.formats import names as formats
+from baseline.quantization import recipes
 from docs.generators import prose
 from docs.generators.policies import deployment_results
 from docs.generators.policies import method_results
@@ -33,7 +34,10 @@ def results() -> str:
         f"{algo.upper()} {method_results.percent(quantized_results.mean_errors(algo)['weights'])}"
         for algo in quantized_results.ALGORITHMS
     )
-    dqn, ddpg = (method_results.percent(method_results.auto(algo, "8")) for algo in ("dqn", "ddpg"))
+    with_auto, distilled = (
+        ", ".join(f"{algo.upper()} {method_results.loss(algo, *how)}" for algo in ("dqn", "ddpg"))
+        for how in ((recipes.AUTO, "8"), (recipes.DISTILL, "3"))
+    )
     counts = qat_results.counts()
     usual = ", ".join(f"{row.fp32_us:.1f}" for row in deployment_results.of_runtime())
     own = deployment_results.of_runtime(formats.RUNTIMES["native"])
@@ -43,9 +47,10 @@ def results() -> str:
     return "\n".join([
         tasks.readme(),
         f"- [int8 after training](docs/results/ptq.md) costs {means} of the reward. With"
-        f" [`--method auto`](docs/results/ptq-methods.md) DQN loses {dqn}, DDPG {ddpg}.",
-        f"- [Quantization-aware training](docs/results/qat.md) returned at least as much as PTQ"
-        f" in {counts.at_least} of {counts.cells} cells.",
+        f" [`--method auto`](docs/results/ptq-methods.md) it costs {with_auto}. Three bits by"
+        f" `--method distill` cost {distilled}.",
+        "- [Quantization-aware training](docs/results/qat.md) kept up with PTQ in"
+        f" {counts.at_least} of {counts.cells} cells.",
         f"- [As small files](docs/results/deployment.md) the three policies act in"
         f" {native} µs in int8. ONNX Runtime takes {usual} µs in fp32.",
         f"- [Faults](docs/results/faults.md): a training survived {survived} of {planned} rounds"

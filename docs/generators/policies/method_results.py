@@ -27,10 +27,10 @@ def found() -> tuple[method_tables.Table, ...]:
     return tuple(method_tables.tables(rows, list(of_methods.values())))
 
 
-def auto(algo: str, bits: str) -> intervals.Interval:
-    """Returns the mean E of `auto` with a scale for each tensor."""
+def loss(algo: str, method: str, bits: str) -> str:
+    """Returns the mean E of a method with a scale for each tensor."""
     (table,) = (one for one in found() if (one.algo, one.granularity) == (algo, names.PAPER))
-    return table.cells[recipes.AUTO, bits].mean
+    return percent(table.cells[method, bits].mean)
 
 
 def percent(mean: intervals.Interval) -> str:
