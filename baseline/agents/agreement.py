@@ -78,14 +78,14 @@ def compare(
 def visited_states(
     make_env: Callable[[], gym.Env], act: evaluation.Act, episodes: int, seed: int, limit: int
 ) -> np.ndarray:
-    """Returns the states that `play` does."""
+    """Plays a policy and returns the observations alone; see `play`."""
     return play(make_env, act, episodes, seed, limit)[0]
 
 
 def play(
     make_env: Callable[[], gym.Env], act: evaluation.Act, episodes: int, seed: int, limit: int
 ) -> tuple[np.ndarray, list[evaluation.Episode]]:
-    """Returns observations [N, ...] that a policy meets, evenly thinned, and its episodes.
+    """Plays a policy; returns observations [N, ...] that it meets, evenly thinned, and episodes.
 
     Args:
       make_env: Makes one environment with a monitor inside.

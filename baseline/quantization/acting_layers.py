@@ -21,6 +21,7 @@ ACTIVATIONS = (
 )
 OF_TORCH = (*WITH_WEIGHTS, *ACTIVATIONS, nn.LayerNorm, nn.Flatten)
 NEVER_ALLOWED = 1e8  # The outputs of masked actions fall by so much; sb3-contrib sets them to -1e8.
+FAR = 1e6  # Larger differences between outputs come from masks.
 
 
 class Part(nn.Module):

@@ -239,7 +239,7 @@ def forward(
 def outputs(
     network: PolicyNetwork, observations: torch.Tensor, tap: Tap | None = None
 ) -> torch.Tensor:
-    """Returns what `forward` does, through which gradients pass."""
+    """Returns the last layer's output as `forward` does, but with gradients."""
     x = observations.float() / PIXEL_LEVELS if network.image else observations.float()
     values = {OBSERVATION: x}
     for name, module, sources in network.steps():
@@ -248,6 +248,20 @@ def outputs(
             inputs = [tap(name, inputs[0])]
         x = values[name] = acting_layers.call(module, inputs)
     return x if tap is None else tap(OUTPUT, x)
+
+
+def choices(network: PolicyNetwork, outputs: torch.Tensor) -> list[torch.Tensor]:
+    """Returns the outputs of each discrete action [B, its choices] for the last layer's [B, A].
+
+    The largest output of an action is the choice.
+    """
+    if network.head == "argmaxes":
+        return list(outputs.split(network.sizes, dim=1))
+    if network.head == "positive":  # The alternative to an action of 1 has the output 0.
+        return [
+            torch.stack([torch.zeros_like(column), column], dim=1) for column in outputs.unbind(1)
+        ]
+    return [outputs]
 
 
 def to_actions(network: PolicyNetwork, outputs: np.ndarray) -> np.ndarray:

@@ -16,7 +16,9 @@ they take up what they can of its error.
 """
 
 import numpy as np
+import torch
 
+from baseline.quantization import acting_layers
 from baseline.quantization import acting_path
 from baseline.quantization import recipes
 from baseline.quantization.methods import layers as layers_lib
@@ -25,7 +27,6 @@ from baseline.quantization.methods import steps as steps_lib
 FACTORS = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.1, 1.2, 1.3)  # Of the extremes; 1 is tried as well.
 _STATES, _IMAGES = 2048, 256  # States in which actions are compared, evenly thinned.
 _OF_OUTPUTS = 0.1  # Weight of changed outputs beside changed actions.
-_FAR = 1e6  # Differences above it come from masks, which lower outputs by 1e8.
 
 
 class Change:
@@ -39,22 +40,14 @@ class Change:
     def __call__(self, found: np.ndarray) -> float:
         """Returns d for other outputs in the same states, float32 [N, A]; 0: no change."""
         network, wanted = self._network, self._wanted
-        if network.head == "argmax":
-            return _order_changed(wanted, found)
-        if network.head == "argmaxes":
-            ends = np.cumsum(network.sizes)[:-1]
-            pairs = zip(np.split(wanted, ends, axis=1), np.split(found, ends, axis=1), strict=True)
-            return sum(_order_changed(aim, now) for aim, now in pairs)
-        if network.head == "positive":  # The alternative to an action of 1 has the output 0.
+        if network.low is None or network.high is None:
+            both = (
+                acting_path.choices(network, torch.from_numpy(one)) for one in (wanted, found)
+            )
             return sum(
-                _order_changed(*(
-                    np.stack([np.zeros_like(column), column], axis=1)
-                    for column in (wanted[:, index], found[:, index])
-                ))
-                for index in range(wanted.shape[1])
+                _order_changed(aim.numpy(), now.numpy()) for aim, now in zip(*both, strict=True)
             )
         actions = acting_path.to_actions(network, found) - acting_path.to_actions(network, wanted)
-        assert network.low is not None and network.high is not None
         width = network.high - network.low
         width = np.where(np.isfinite(width) & (width > 0), width, 1.0)
         return float(np.square(actions / width, dtype=np.float64).mean())
@@ -100,11 +93,12 @@ def _order_changed(wanted: np.ndarray, found: np.ndarray) -> float:
     """Returns d of one discrete action, whose outputs are [N, A]."""
     best = wanted.argmax(axis=1)[:, None]
     now = found.argmax(axis=1)[:, None]
+    far = acting_layers.FAR
     lead, new_lead = (
-        np.clip(np.asarray(one, np.float64) - np.take_along_axis(one, best, axis=1), -_FAR, _FAR)
+        np.clip(np.asarray(one, np.float64) - np.take_along_axis(one, best, axis=1), -far, far)
         for one in (wanted, found)
     )
-    real = np.abs(lead) < _FAR
+    real = np.abs(lead) < far
     size = np.sqrt(np.square(lead[real]).mean())
     if size == 0:
         size = 1.0

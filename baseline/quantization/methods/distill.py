@@ -6,7 +6,8 @@ and with the steps of their levels (LSQ, see `learned_steps`); no reward enters 
 
     continuous:  mean square of the change of the action, in units of its range
     discrete:    KL(softmax(q / t), softmax(q' / t)), with q and q' the outputs of teacher and
-                 student, and t the median lead of the teacher's best output (the paper's eq. 3)
+                 student, and t the median lead of the teacher's best output; the paper has a
+                 constant t
 
 A student makes mistakes, which bring it to states that its teacher never meets. So it plays after
 each round, and these states join the others, with the teacher's actions (Ross et al., DAgger,
@@ -16,6 +17,7 @@ the same starts. Otherwise the round that returned most is kept, as DAgger keeps
 
 from collections.abc import Callable
 import copy
+import functools
 from typing import NamedTuple
 
 from absl import logging
@@ -25,20 +27,20 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.utils import parametrize
 
+from baseline.quantization import acting_layers
 from baseline.quantization import acting_path
 from baseline.quantization import learned_steps
 from baseline.quantization.methods import grids
 from baseline.quantization.methods import layers as layers_lib
 from baseline.quantization.methods import steps as steps_lib
 
-ROUNDS = 10  # At most.
-STEPS = 2000  # Of each round.
-_BATCH, _IMAGES = 256, 32  # States of a step.
-# Adam's step size in units of a level's step, for weights and biases. It falls to 0 in each round,
-# as a cosine. Ten times as much ends in policies whose actions no longer change.
+ROUNDS = 10  # There are no more rounds than these.
+STEPS = 2000  # Each round has so many updates.
+_BATCH, _IMAGES = 256, 32  # An update sees so many states, or images.
+# Adam's rate for weights and biases is a share of the distance between levels. It falls to 0 in
+# each round, as a cosine. Ten times as much ended in policies whose actions no longer change.
 _RATE = 0.02
-_RATE_OF_STEPS = 0.01  # The same for the logarithms of levels' steps.
-_FAR = 1e6  # Leads above it come from masks, which lower outputs by 1e8.
+_RATE_OF_STEPS = 0.01  # This one is for the logarithms of these distances.
 
 
 class Played(NamedTuple):
@@ -53,7 +55,7 @@ class Played(NamedTuple):
     mean_return: float
 
 
-Play = Callable[[], Played]  # Plays the network as it is now, always from the same starts.
+Play = Callable[[], Played]  # It plays the network as it is now, always from the same starts.
 
 
 class _Kept(NamedTuple):
@@ -155,7 +157,7 @@ class _Student:
     def __init__(self, steps: steps_lib.Steps):
         """Starts from the weights in full precision."""
         self._network = steps.full._replace(layers=copy.deepcopy(steps.full.layers))
-        self._tap = None if steps.tap is None else _straight_through(steps.tap)
+        self._tap = None if steps.tap is None else _with_gradients(steps.tap)
         self._generator = torch.Generator().manual_seed(0)
         modules = dict(self._network.with_weights())
         self._layers = []
@@ -200,9 +202,13 @@ class _Student:
         ]
 
 
-def _straight_through(tap: acting_path.Tap) -> acting_path.Tap:
-    """Returns a tap with the numbers of another, through which gradients pass unchanged."""
-    return lambda name, x: x + (tap(name, x.detach()) - x.detach())
+def _with_gradients(tap: acting_path.Tap) -> acting_path.Tap:
+    return lambda name, x: _straight_through(x, tap(name, x.detach()))
+
+
+def _straight_through(x: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """Returns `values`, whose gradients pass to `x` unchanged."""
+    return x + (values - x).detach()
 
 
 def _loss(
@@ -215,40 +221,27 @@ def _loss(
       aims: All outputs of full precision, float32 [N, A], of which temperatures are made.
     """
     if network.low is None or network.high is None:
-        temperatures = [_temperature(part) for part in _choices(network, aims)]
+        split = functools.partial(acting_path.choices, network)
+        temperatures = [_temperature(part) for part in split(aims)]
         return lambda found, aim: torch.stack([
             functional.kl_div(
                 (now / t).log_softmax(1), (wanted / t).softmax(1), reduction="batchmean"
             )
-            for now, wanted, t in zip(
-                _choices(network, found), _choices(network, aim), temperatures, strict=True
-            )
+            for now, wanted, t in zip(split(found), split(aim), temperatures, strict=True)
         ]).sum()
     if network.head == "scale":
         return lambda found, aim: (0.5 * (found - aim)).square().mean()
     low, high = torch.from_numpy(network.low), torch.from_numpy(network.high)
     width = torch.where((high - low).isfinite() & (high > low), high - low, 1.0)
     # Outputs beyond the limits still learn, if full precision's action is another.
-    clip = _straight_through(lambda _, x: x.clamp(low, high))
     return lambda found, aim: (
-        (clip("", found) - aim.clamp(low, high)) / width
+        (_straight_through(found, found.clamp(low, high)) - aim.clamp(low, high)) / width
     ).square().mean()
-
-
-def _choices(network: acting_path.PolicyNetwork, outputs: torch.Tensor) -> list[torch.Tensor]:
-    """Returns the outputs of each discrete action, float32 [B, its choices]."""
-    if network.head == "argmaxes":
-        return list(outputs.split(network.sizes, dim=1))
-    if network.head == "positive":  # The alternative to an action of 1 has the output 0.
-        return [
-            torch.stack([torch.zeros_like(column), column], dim=1) for column in outputs.unbind(1)
-        ]
-    return [outputs]
 
 
 def _temperature(outputs: torch.Tensor) -> float:
     """Returns the median lead of the best output, 1 where there is none."""
     first, second = outputs.topk(2, dim=1).values.unbind(1)
     lead = first - second
-    lead = lead[(lead > 0) & (lead < _FAR)]
+    lead = lead[(lead > 0) & (lead < acting_layers.FAR)]
     return float(lead.median()) if len(lead) else 1.0

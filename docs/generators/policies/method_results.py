@@ -107,23 +107,18 @@ def limits() -> str:
 def advice() -> str:
     """Returns a table of what `distill` loses, beside `minmax` and `auto`.
 
-    A mean has all agents of its algorithm that any method has, or it is left out.
+    Means over some of an algorithm's agents are left out.
     """
+    methods = recipes.MINMAX, recipes.AUTO, recipes.DISTILL
     lines = []
     for table in found():
         for bits in table.widths:
-            cells = [
-                table.cells.get((one, bits))
-                for one in (recipes.MINMAX, recipes.AUTO, recipes.DISTILL)
-            ]
-            most = max(cell.agents for cell in cells if cell)
-            whole = [percent(cell.mean) if cell and cell.agents == most else "–" for cell in cells]
-            if whole[-1] != "–":
-                lines.append([table.algo.upper(), _SCALES[table.granularity], bits, *whole])
-    return tables.table(
-        ["Algorithm", "Scales", "Bits", _EACH, f"`{recipes.AUTO}`", f"`{recipes.DISTILL}`"],
-        lines, 2,
-    )
+            cells = method_tables.of_all_agents(table, bits)
+            if recipes.DISTILL in cells:
+                means = (percent(cells[one].mean) if one in cells else "–" for one in methods)
+                lines.append([table.algo.upper(), _SCALES[table.granularity], bits, *means])
+    head = ["Algorithm", "Scales", "Bits", *(f"`{one}`" for one in methods)]
+    return tables.table(head, lines, 2)
 
 
 def methods() -> str:
