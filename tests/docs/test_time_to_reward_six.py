@@ -11,6 +11,7 @@ from docs.generators.training import time_to_reward_six
 from tests.actorQ.experiments.reports import test_reports
 
 COMMON = loading.load_common()
+ZEN_4 = "AMD EPYC (family 25, model 17)"
 
 
 @pytest.fixture(autouse=True)
@@ -21,10 +22,12 @@ def folder(monkeypatch, tmp_path):
     return tmp_path / "actorQ" / "results" / "time_to_reward_six" / "runs"
 
 
-def publish(folder, task, bits, seconds, held, steps_per_s, returns):
+def publish(
+    folder, task, bits, seconds, held, steps_per_s, returns, seed=0, processor=ZEN_4
+):
     experiment = loading.load("time_to_reward", COMMON)
     (run,) = specification.expand(
-        experiment, COMMON, "laptop", [0], [task], [bits], peers=None
+        experiment, COMMON, "laptop", [seed], [task], [bits], peers=None
     )
     count = len(returns)
     rewards = results.Rewards(
@@ -36,7 +39,7 @@ def publish(folder, task, bits, seconds, held, steps_per_s, returns):
         censored_at_s=None if held else seconds, actor_steps_per_s=steps_per_s, target=100.0,
         learner_steps_per_s=steps_per_s / 100,
     )
-    made.machine["processor"] = "a"
+    made.machine["processor"] = processor
     (folder / run.name).mkdir(parents=True)
     results.write(made, str(folder / run.name))
 
@@ -71,3 +74,20 @@ def test_rows_that_held_their_rewards_and_rows_that_did_not(folder):
     assert "| humanoid_walk | fp32 | 0 | > 3,600.0 |" in lines[-2]
     assert len(time_to_reward_six.BLOCKS["main"]().splitlines()) == 2 + 6
     assert "humanoid_walk | int8 |" in time_to_reward_six.BLOCKS["commits"]()
+
+
+def test_rates_of_two_processors_stand_apart(folder):
+    for seed, processor, fp32, int8 in (
+        (0, ZEN_4, 500.0, 2000.0),
+        (1, "Intel Xeon, a", 500.0, 1000.0),
+        (2, "Intel Xeon, a", 500.0, 1200.0),
+    ):
+        for bits, steps_per_s in ((32, fp32), (8, int8)):
+            publish(
+                folder, "finger_spin", bits, 1800.0, False, steps_per_s, [float(seed)] * 12,
+                seed, processor,
+            )
+    assert time_to_reward_six.cells("dm_control,finger_spin") == [
+        "1 in 1,800 s", "1 in 1,800 s",
+        "steps/s: **4.00** (AMD EPYC, 1 seed), **2.20** (Intel Xeon, 2 seeds)",
+    ]

@@ -225,6 +225,7 @@ _PROCESSORS = {
     "AMD EPYC": "AMD EPYC (Zen 5 or Zen 4)",
     "AMD EPYC (family 25, model 17)": "AMD EPYC, Zen 4",
     "AMD EPYC (family 25, model 1)": "AMD EPYC, Zen 3",
+    "Intel(R) Xeon(R) Processor (family 6, model 167)": "Intel Xeon, family 6, model 167",
     "Intel(R) Xeon(R) Processor (family 6, model 207)": "Intel Xeon, family 6, model 207",
 }
 

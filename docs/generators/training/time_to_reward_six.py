@@ -36,18 +36,20 @@ def cells(task: str) -> list[str]:
     """Returns fp32's and int8's cells of a task, and that of int8's gain.
 
     Where neither precision held the reward, both cells hold the best rewards in the same time, and
-    the last cell has the ratio of the actors' steps/s.
+    the last cell has the ratio of the actors' steps/s, on each processor.
     """
     found = rows()[task]
     sides = [found[side] for side in (reward_runs.FP32, reward_runs.INT8)]
-    seeds = f" ({reporting.seeds(len(sides[1].reaches))})"
     gain = reward_runs.speedup(found)
     if gain.bound != "?":
-        return [*(reward_runs.seconds(row.median) for row in sides), f"**{gain.text()}**{seeds}"]
+        seeds = reporting.seeds(len(sides[1].reaches))
+        return [
+            *(reward_runs.seconds(row.median) for row in sides), f"**{gain.text()}** ({seeds})"
+        ]
     rewards = [
         f"{best(row):.0f} in {tables.number(row.median.seconds)} s" for row in sides
     ]
-    return [*rewards, f"steps/s: **{_rates(found):.2f}**{seeds}"]
+    return [*rewards, f"steps/s: {_rates_text(found)}"]
 
 
 def best(row: reaching.Row) -> float:
@@ -61,25 +63,48 @@ def best(row: reaching.Row) -> float:
     )
 
 
-def _rates(found: reaching.Rows) -> float:
-    """Returns int8's environment steps/s over fp32's, of the seeds that both have."""
-    int8, fp32 = (
-        statistics.mean(reporting.known(one.measured.actor_steps_per_s for one in side))
-        for side in reporting.of_shared_seeds(
-            found[reward_runs.INT8].results, found[reward_runs.FP32].results
-        )
+def _rates_text(found: reaching.Rows) -> str:
+    """Returns the medians of `_rates`; processors are named where there is more than one."""
+    rates = _rates(found)
+    return ", ".join(
+        f"**{statistics.median(ratios):.2f}** "
+        f"({f'{_brand(processor)}, ' * (len(rates) > 1)}{reporting.seeds(len(ratios))})"
+        for processor, ratios in rates.items()
     )
-    return int8 / fp32
+
+
+def _rates(found: reaching.Rows) -> dict[str, list[float]]:
+    """Returns int8's environment steps/s over fp32's by processor, for each shared seed."""
+    by_processor: dict[str, list[float]] = {}
+    shared = reporting.of_shared_seeds(
+        found[reward_runs.INT8].results, found[reward_runs.FP32].results
+    )
+    for int8, fp32 in zip(*shared, strict=True):
+        processor = reward_runs.processor(int8)
+        assert processor == reward_runs.processor(fp32), int8.name
+        fast, slow = int8.measured.actor_steps_per_s, fp32.measured.actor_steps_per_s
+        assert fast and slow, "All runs note the actors' steps."
+        by_processor.setdefault(processor, []).append(fast / slow)
+    return by_processor
+
+
+def _brand(processor: str) -> str:
+    """Returns 'AMD EPYC' for 'AMD EPYC, Zen 4'."""
+    return processor.partition(",")[0]
 
 
 def _answer() -> str:
     found, soon = rows(), gains()
+    rates = [
+        statistics.median(ratios)
+        for of_task in found.values() for ratios in _rates(of_task).values()
+    ]
     alone = [
         specification.short_task(task) for task, of_task in found.items()
         if reward_runs.speedup(of_task).bound == ">"
     ]
     text = (
-        f"Int8 actors made {_range([_rates(of_task) for of_task in found.values()])} times the "
+        f"Int8 actors made {_range(rates)} times the "
         f"steps of fp32 actors. They held the paper's reward {_range(soon)} times as soon, on "
         f"{len(soon)} of the six tasks."
     )
