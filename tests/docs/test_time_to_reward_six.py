@@ -91,3 +91,13 @@ def test_rates_of_two_processors_stand_apart(folder):
         "1 in 1,800 s", "1 in 1,800 s",
         "steps/s: **4.00** (AMD EPYC, 1 seed), **2.20** (Intel Xeon, 2 seeds)",
     ]
+
+
+def test_a_run_with_too_few_evaluations_holds_no_reward(folder):
+    for seed, count in ((0, 12), (1, 11)):
+        for bits in (32, 8):
+            publish(folder, "finger_spin", bits, 1800.0, False, 500.0, [5.0 + seed] * count, seed)
+    fp32, int8, _ = time_to_reward_six.cells("dm_control,finger_spin")
+    assert fp32 == int8 == "5 in 1,800 s"
+    lines = time_to_reward_six.BLOCKS["runs"]().splitlines()
+    assert [line.split(" | ")[5] for line in lines[2:]] == ["5.0", "–"] * 2

@@ -202,7 +202,7 @@ def made_with(found: Iterable[results_lib.Result]) -> str:
         lines.append([
             specification.short_task(task), side, _seeds_by_commit(members),
             _days(members),
-            ", ".join(dict.fromkeys(processor(result) for result in members)),
+            "; ".join(dict.fromkeys(processor(result) for result in members)),
         ])
     return tables.table(["Task", "Actors", "Commit: seeds", "Days", "Processor"], lines, 5)
 

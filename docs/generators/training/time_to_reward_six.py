@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import statistics
 
+from actorQ.experiments import results as results_lib
 from actorQ.experiments import specification
 from actorQ.experiments.reports import reaching
 from actorQ.experiments.reports import reporting
@@ -53,14 +54,17 @@ def cells(task: str) -> list[str]:
 
 
 def best(row: reaching.Row) -> float:
-    """Returns the best reward that each run held, in the mean over the seeds."""
-    return statistics.mean(
-        times.best_held(
-            result.measured.rewards.returns, result.settings["stop_window"],
-            result.settings["stop_smoothing"],
-        )
-        for result in row.results
-    )
+    """Returns the best reward that each run held, in the mean over the seeds that `_best` has."""
+    return statistics.mean(reporting.known(map(_best, row.results)))
+
+
+def _best(result: results_lib.Result) -> float | None:
+    """Returns the best reward that a run held; None: it has too few evaluations to hold any."""
+    returns, settings = result.measured.rewards.returns, result.settings
+    window, smoothing = settings["stop_window"], settings["stop_smoothing"]
+    if len(returns) < window + smoothing - 1:
+        return None
+    return times.best_held(returns, window, smoothing)
 
 
 def _rates_text(found: reaching.Rows) -> str:
@@ -145,10 +149,12 @@ def _runs() -> str:
             row = found[side]
             for seed in row.by_seed:
                 one = reward_runs.of_seeds(found, [seed])[side]
+                held = _best(one.results[0])
                 lines.append([
                     specification.short_task(task), side.short_name, str(seed),
                     reward_runs.seconds(one.median), reward_runs.steps_by_seed(one),
-                    f"{best(one):.1f}", *map(lambda value: f"{value:.1f}", one.final_rewards),
+                    reporting.NOTHING if held is None else f"{held:.1f}",
+                    *map(lambda value: f"{value:.1f}", one.final_rewards),
                     reward_runs.mean(one, "actor_steps_per_s"),
                     reward_runs.mean(one, "learner_steps_per_s", 2), reward_runs.data_used(one),
                 ])
