@@ -54,7 +54,7 @@ def cells(task: str) -> list[str]:
 
 
 def best(row: reaching.Row) -> float:
-    """Returns the best reward that each run held, in the mean over the seeds that `_best` has."""
+    """Returns the mean best reward of the runs that have enough evaluations to hold one."""
     return statistics.mean(reporting.known(map(_best, row.results)))
 
 
@@ -68,13 +68,15 @@ def _best(result: results_lib.Result) -> float | None:
 
 
 def _rates_text(found: reaching.Rows) -> str:
-    """Returns the medians of `_rates`; processors are named where there is more than one."""
+    """Returns the medians of `_rates`; makers of processors are named where there are several."""
     rates = _rates(found)
-    return ", ".join(
-        f"**{statistics.median(ratios):.2f}** "
-        f"({f'{_brand(processor)}, ' * (len(rates) > 1)}{reporting.seeds(len(ratios))})"
-        for processor, ratios in rates.items()
-    )
+    parts = []
+    for processor, ratios in rates.items():
+        maker = processor.partition(",")[0] + ", " if len(rates) > 1 else ""
+        parts.append(
+            f"**{statistics.median(ratios):.2f}** ({maker}{reporting.seeds(len(ratios))})"
+        )
+    return ", ".join(parts)
 
 
 def _rates(found: reaching.Rows) -> dict[str, list[float]]:
@@ -92,11 +94,6 @@ def _rates(found: reaching.Rows) -> dict[str, list[float]]:
     return by_processor
 
 
-def _brand(processor: str) -> str:
-    """Returns 'AMD EPYC' for 'AMD EPYC, Zen 4'."""
-    return processor.partition(",")[0]
-
-
 def _answer() -> str:
     found, soon = rows(), gains()
     rates = [
@@ -108,9 +105,8 @@ def _answer() -> str:
         if reward_runs.speedup(of_task).bound == ">"
     ]
     text = (
-        f"Int8 actors made {_range(rates)} times the "
-        f"steps of fp32 actors. They held the paper's reward {_range(soon)} times as soon, on "
-        f"{len(soon)} of the six tasks."
+        f"Int8 actors made {_range(rates)} times the steps of fp32 actors. They held the paper's "
+        f"reward {_range(soon)} times as soon, on {len(soon)} of the six tasks."
     )
     if alone:
         text += f" On {reward_runs.joined(alone)} only int8 actors held it."
