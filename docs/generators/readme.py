@@ -35,8 +35,10 @@ def results() -> str:
         for algo in quantized_results.ALGORITHMS
     )
     with_auto, distilled = (
-        ", ".join(f"{algo.upper()} {method_results.loss(algo, *how)}" for algo in ("dqn", "ddpg"))
-        for how in ((recipes.AUTO, "8"), (recipes.DISTILL, "3"))
+        ", ".join(f"{algo.upper()} {method_results.loss(algo, *how)}" for algo in algos)
+        for algos, how in (
+            (("dqn", "ddpg"), (recipes.AUTO, "8")), (("ppo", "dqn", "ddpg"), (recipes.DISTILL, "3"))
+        )
     )
     counts = qat_results.counts()
     usual = ", ".join(f"{row.fp32_us:.1f}" for row in deployment_results.of_runtime())
