@@ -1,5 +1,7 @@
 """Sentences of the README that hold results."""
 
+from collections.abc import Sequence
+
 from baseline.formats import names as formats
 from baseline.quantization import recipes
 from docs.generators import prose
@@ -34,12 +36,6 @@ def results() -> str:
         f"{algo.upper()} {method_results.percent(quantized_results.mean_errors(algo)['weights'])}"
         for algo in quantized_results.ALGORITHMS
     )
-    with_auto, distilled = (
-        ", ".join(f"{algo.upper()} {method_results.loss(algo, *how)}" for algo in algos)
-        for algos, how in (
-            (("dqn", "ddpg"), (recipes.AUTO, "8")), (("ppo", "dqn", "ddpg"), (recipes.DISTILL, "3"))
-        )
-    )
     counts = qat_results.counts()
     usual = ", ".join(f"{row.fp32_us:.1f}" for row in deployment_results.of_runtime())
     own = deployment_results.of_runtime(formats.RUNTIMES["native"])
@@ -49,8 +45,9 @@ def results() -> str:
     return "\n".join([
         tasks.readme(),
         f"- [int8 after training](docs/results/ptq.md) costs {means} of the reward. With"
-        f" [`--method auto`](docs/results/ptq-methods.md) it costs {with_auto}. Three bits by"
-        f" `--method distill` cost {distilled}.",
+        " [`--method auto`](docs/results/ptq-methods.md) it costs"
+        f" {_losses(('dqn', 'ddpg'), recipes.AUTO, '8')}. Three bits by `--method distill` cost"
+        f" {_losses(('ppo', 'dqn', 'ddpg'), recipes.DISTILL, '3')}.",
         "- [Quantization-aware training](docs/results/qat.md) kept up with PTQ in"
         f" {counts.at_least} of {counts.cells} cells.",
         f"- [As small files](docs/results/deployment.md) the three policies act in"
@@ -61,6 +58,11 @@ def results() -> str:
         f" {int8.actor_rate / fp32.actor_rate:.1f} times the steps, and the learner was the slow"
         " part.",
     ])
+
+
+def _losses(algos: Sequence[str], method: str, bits: str) -> str:
+    """Returns each algorithm's loss by a method, with a scale for each tensor."""
+    return ", ".join(f"{algo.upper()} {method_results.loss(algo, method, bits)}" for algo in algos)
 
 
 BLOCKS = {"gain": gain, "results": results}
