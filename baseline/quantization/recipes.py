@@ -55,7 +55,7 @@ def parse(text: str, flag: str = "method") -> str:
         )
     if AUTO in parts and len(parts) > 1:
         raise errors.UserError(
-            f"--{flag}={text!r}: {AUTO} chooses among all methods, so that it stands alone."
+            f"--{flag}={text!r}: {AUTO} chooses the methods itself, so that it stands alone."
         )
     if parts == [AUTO]:
         return AUTO
