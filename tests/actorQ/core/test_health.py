@@ -32,8 +32,10 @@ NOT_LEARNED = {
     "time_to_reward_six/humanoid_stand-int8-s2",
     "time_to_reward_six/humanoid_walk-fp32-s0",
     "time_to_reward_six/humanoid_walk-fp32-s1",
+    "time_to_reward_six/humanoid_walk-fp32-s2",
     "time_to_reward_six/humanoid_walk-int8-s0",
     "time_to_reward_six/humanoid_walk-int8-s1",
+    "time_to_reward_six/humanoid_walk-int8-s2",
     "time_to_reward_zen4/cartpole_balance-fp32-s4",
 }
 # Its actors had learned before the first evaluation, which the logs show and the record does not.
