@@ -77,6 +77,7 @@ def draw(logs: Mapping[str, Log], title: str, colour: str, time_label: str, path
                 line.log["seconds"][whole], line.values[whole], line.style, linewidth=1.4,
                 color=colours.get(line.layer, colour), label=line.layer or None,
                 marker="o" if whole.sum() == 1 else "",  # A single point makes no visible line.
+                clip_on=False, zorder=3,  # A line at 0 shows above the axis.
             )
         ax.set_ylabel(label)
         ax.set_xlim(left=0)
