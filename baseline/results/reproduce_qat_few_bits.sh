@@ -12,7 +12,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 sweep() {
     local method
-    for method in minmax auto; do  # Controls are quantized by both; trainings are made once.
+    for method in minmax distill auto; do  # Each quantizes the controls; trainings are made once.
         baseline/qat_benchmark.sh "$@" --estimator ste,lsq --folder "$out" --ptq_method "$method"
     done
 }
