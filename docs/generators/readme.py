@@ -47,7 +47,7 @@ def results() -> str:
         f"- [int8 after training](docs/results/ptq.md) costs {means} of the reward. With"
         " [`--method auto`](docs/results/ptq-methods.md) it costs"
         f" {_losses(('dqn', 'ddpg'), recipes.AUTO, '8')}. Three bits by `--method distill` cost"
-        f" {_losses(('ppo', 'dqn', 'ddpg'), recipes.DISTILL, '3')}.",
+        f" {_losses(quantized_results.ALGORITHMS, recipes.DISTILL, '3')}.",
         "- [Quantization-aware training](docs/results/qat.md) kept up with PTQ in"
         f" {counts.at_least} of {counts.cells} cells.",
         f"- [As small files](docs/results/deployment.md) the three policies act in"
