@@ -34,7 +34,7 @@ from baseline.quantization.methods import grids
 from baseline.quantization.methods import layers as layers_lib
 from baseline.quantization.methods import steps as steps_lib
 
-ROUNDS = 30  # There are no more rounds than these. DDPG's Hopper gained until 15 in a trial.
+ROUNDS = 10  # There are no more rounds than these.
 STEPS = 2000  # Each round has so many updates.
 _BATCH, _IMAGES = 256, 32  # An update sees so many states, or images.
 # Adam's rate for weights and biases is a share of the distance between levels. It falls to 0 in
