@@ -198,6 +198,7 @@ class Bench:
       variants: Rows of the table of precisions and optimizers.
       fed: Rows of the table of sources.
       programs: Rows of the table of programs.
+      delivered: Rows of the table of batches without a step.
       publishing: Rows of the table of publishing.
       record: Raw figures.
     """
@@ -215,6 +216,7 @@ class Bench:
         self.variants: list[list[str]] = []
         self.fed: list[list[str]] = []
         self.programs: list[list[str]] = []
+        self.delivered: list[list[str]] = []
         self.publishing: list[list[str]] = []
         self.record: dict[str, Any] = {}
         for placement in plan.placements:
@@ -222,6 +224,7 @@ class Bench:
             with remote.remotes([chosen[-1]] * 2) as (process, other):
                 process.call(learner_sides.set_up, chosen, placement.threads, plan.device)
                 port = process.call(learner_sides.serve)
+                self._deliver(process, placement)
                 if placement != ONE_CORE:
                     self._programs(process, placement)
                 if plan.device == "GPU":
@@ -268,6 +271,26 @@ class Bench:
                     *program_cells(sides, figures),
                 ])
 
+    def _deliver(self, process: remote.Remote, placement: Placement) -> None:
+        of_delivery = self.record.setdefault("delivered", {}).setdefault(placement.name, {})
+        width = self._plan.shapes[0][0]  # No policy is made.
+        for batch in dict.fromkeys(batch for _, batch in self._plan.shapes):
+            for device in dict.fromkeys(("CPU", self._plan.device)):
+                timing.progress(
+                    f"learner: batches alone, cores / threads {placement.name}, {batch}, {device}"
+                )
+                side = Side(width, batch, source=learner_sides.REVERB, device=device)
+                laps = [
+                    process.call(learner_sides.deliver, side, self._plan.window_s)
+                    for _ in range(self._repeats)
+                ]
+                of_delivery[f"{batch}, {device}"] = [lap._asdict() for lap in laps]
+                seconds, cpu_seconds = map(statistics.median, zip(*laps, strict=True))
+                self.delivered.append([
+                    placement.name, str(batch), device, f"{1 / seconds:.0f}",
+                    f"{1e3 * cpu_seconds:.2f}", f"{1e6 * cpu_seconds / batch:.1f}",
+                ])
+
     def _publish(self, process: remote.Remote) -> None:
         of_publishing = self.record.setdefault("publishing", {})
         for pair in self._plan.publishing:
@@ -311,10 +334,17 @@ def main(arguments: Sequence[str]) -> None:
          f"{plan.steps_per_call} steps a call / as before", "both / as before"],
         bench.programs,
     )
+    delivered = (
+        "Batches per second that replay delivers, without a learner",
+        ["cores / threads", "batch", "memory of", "batches/s", "CPU ms a batch",
+         "CPU us a transition"],
+        bench.delivered,
+    )
     if options.device == "GPU":
         title, columns, rows = programs
         timing.report(
-            _NAME, title, columns, rows, {"repeats": options.repeats, **bench.record}, options.out
+            _NAME, title, columns, rows, {"repeats": options.repeats, **bench.record}, options.out,
+            more=[delivered],
         )
         return
     variants = ["fp32 Sonnet", "fp32 fused", "bf16 Sonnet", "bf16 fused"]
@@ -347,6 +377,7 @@ def main(arguments: Sequence[str]) -> None:
         ],
         more=[
             programs,
+            delivered,
             (
                 "Steps per second from memory and from Reverb (fp32 fused)",
                 [*head, "memory", "Reverb", "Reverb / memory", "CPU ms a step, memory",

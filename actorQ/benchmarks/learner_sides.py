@@ -154,6 +154,19 @@ def measure(side: Side, seconds: float) -> Lap:
     return _state["learners"][side].measure(seconds)
 
 
+def deliver(side: Side, seconds: float) -> Lap:
+    """Takes batches for `seconds` and learns nothing; returns the means of a batch."""
+    import tensorflow as tf
+
+    fetch = tf.function(iter(_dataset(side)).fetch, autograph=False)
+    timing.seconds_per_call(fetch, seconds / 4)  # Batches that lay ready do not count.
+    cpu_before, started, batches = time.process_time(), time.perf_counter(), 0
+    while (now := time.perf_counter()) - started < seconds:
+        fetch()
+        batches += 1
+    return Lap((now - started) / batches, (time.process_time() - cpu_before) / batches)
+
+
 def pushes(side: Side) -> int:
     """Returns how often a PUBLISHING side pushed weights while it was measured."""
     return _state["learners"][side].measured_pushes
@@ -239,7 +252,8 @@ def _dataset(side: Side) -> Any:
         batch = reverb.ReplaySample((), _random_transitions(side.batch))
         packed = learning.untuned(tf.data.Dataset.from_tensors(batch).repeat())
         return learning.Batches(packed, LAYOUT)
-    return learning.make_dataset(side.config, _state["connection"].address, LAYOUT)
+    address = _state["connection"].address
+    return learning.make_dataset(side.config, address, LAYOUT, f"/{side.device}:0")
 
 
 def _sonnet_learner(
@@ -252,7 +266,13 @@ def _sonnet_learner(
     import sonnet as snt
 
     return acme_learning.D4PGLearner(
-        *networks, config.discount, config.target_update_period, iter(dataset),
+        policy_network=networks.policy,
+        critic_network=networks.critic,
+        target_policy_network=networks.target_policy,
+        target_critic_network=networks.target_critic,
+        discount=config.discount,
+        target_update_period=config.target_update_period,
+        dataset_iterator=iter(dataset),
         policy_optimizer=snt.optimizers.Adam(config.policy_learning_rate),
         critic_optimizer=snt.optimizers.Adam(config.critic_learning_rate),
         logger=logger, checkpoint=False,

@@ -21,6 +21,7 @@ from actorQ.core import config as config_lib
 from actorQ.wire import replay
 
 _PREFETCH_BATCHES = 2
+_HOST = "/CPU:0"  # TensorFlow's name of the device on which tf.data computes.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,7 +177,7 @@ class BatchIterator:
 
 
 def make_dataset(
-    config: config_lib.RunConfig, server_address: str, layout: replay.Layout
+    config: config_lib.RunConfig, server_address: str, layout: replay.Layout, device: str = _HOST
 ) -> Batches:
     """Returns batches from replay.
 
@@ -186,6 +187,8 @@ def make_dataset(
       config: Batch size and name of the table.
       server_address: HOST:PORT of the server in this process.
       layout: Layout of the transitions.
+      device: TensorFlow's name of the learner's device, such as "/GPU:0". Two more batches lie
+        ready in its memory, so that a step does not wait for a copy.
     """
     dataset = reverb.TrajectoryDataset.from_table_signature(
         server_address=server_address,
@@ -193,6 +196,10 @@ def make_dataset(
         max_in_flight_samples_per_worker=2 * config.batch_size,
     )
     dataset = dataset.batch(config.batch_size, drop_remainder=True).prefetch(_PREFETCH_BATCHES)
+    if device != _HOST:
+        dataset = dataset.apply(
+            tf.data.experimental.prefetch_to_device(device, _PREFETCH_BATCHES)
+        )
     return Batches(untuned(dataset), layout)
 
 

@@ -272,7 +272,7 @@ class LearnerProcess:
         """Makes the algorithm's learner, and the objects that publish and save its weights."""
         config, algorithm = self._config, self._algorithm
         monitors, fetches = dataset.Monitors(), dataset.LastFetches()
-        batches = dataset.make_dataset(config, address, layout)
+        batches = dataset.make_dataset(config, address, layout, f"/{device.name()}:0")
         seen = telemetry.last_row(os.path.join(self._logger.folder, telemetry.TRAIN_CSV))
         learner = algorithm.make_learner(
             networks,

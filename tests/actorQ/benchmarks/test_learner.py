@@ -100,6 +100,11 @@ def test_program_cells_hold_rates_and_ratios_over_a_step_as_before():
     ]
 
 
+def test_acmes_own_learner_makes_steps():
+    learner = learner_sides._Learner(Side(8, 4, optimizer=learner_sides.SONNET))
+    assert learner.measure(0.01).seconds > 0
+
+
 def test_side_products_flop_is_what_the_compiled_step_multiplies():
     side = Side(24, 4)
     learner = learner_sides._Learner(side)._learner
@@ -134,5 +139,5 @@ def test_benchmark_quick_writes_its_files(tmp_path):
         check=True, timeout=300,
     )
     record = json.loads((tmp_path / "learner.json").read_text())
-    assert {"2 / 2", "publishing", "machine"} <= set(record)
+    assert {"2 / 2", "delivered", "publishing", "machine"} <= set(record)
     assert "Reverb / memory" in (tmp_path / "learner.md").read_text()

@@ -2,6 +2,8 @@
 
 from actorQ.learner import acme_compat  # noqa: F401, I001 (must come before acme)
 
+import subprocess
+import sys
 import threading
 
 from acme.agents.tf.d4pg import learning as acme_d4pg
@@ -432,3 +434,42 @@ def test_targets_beyond_the_critics_range_are_recorded(vmin, vmax, below, above)
     assert (values["targets_below_vmin"] > 0.05) == bool(below)
     assert (values["targets_above_vmax"] > 0.05) == bool(above)
     rig.server.stop()
+
+
+_TWO_DEVICES = """
+import tensorflow as tf
+
+processor = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(processor, [tf.config.LogicalDeviceConfiguration()] * 2)
+
+from actorQ.learner import compiled_step
+from actorQ.learner import dataset
+from tests.actorQ.learner import test_dataset
+
+rig = test_dataset.Rig({algorithm!r})
+batches = dataset.make_dataset(
+    rig.config, f"localhost:{{rig.server.port}}", rig.dataset.layout, "/CPU:1"
+)
+sample = next(iter(batches.packed))
+assert all(part.device.endswith("CPU:1") for part in tf.nest.flatten(sample)), sample
+learner = rig.module.make_learner(
+    rig.networks, rig.config, batches, rig.connection.client, rig.fetches, rig.monitors
+)
+ahead = iter(batches).look_ahead(2)
+assert [part.shape for part in ahead] == [(16,), (16,)]
+compiled_step.CompiledStep(learner, steps_per_call=2, jit_compile=True)
+for _ in range(3):
+    learner.step()
+assert int(learner._num_steps) == 6 and rig.fetches.read()
+print("learned")
+"""
+
+
+@pytest.mark.parametrize("algorithm", sorted(TASKS))
+def test_batches_lie_ready_on_the_learners_device(algorithm):
+    # A second logical CPU stands for a GPU; a process has it only from its start.
+    done = subprocess.run(
+        [sys.executable, "-c", _TWO_DEVICES.format(algorithm=algorithm)],
+        capture_output=True, text=True, timeout=180,
+    )
+    assert done.stdout == "learned\n", done.stderr
