@@ -1,4 +1,4 @@
-"""One program of XLA and several steps in a call, on a CPU: blocks of results/benchmarks-learner."""
+"""One program of XLA, and several steps in a call, on a CPU: for results/benchmarks-learner."""
 
 from collections.abc import Mapping
 from collections.abc import Sequence
