@@ -4,6 +4,7 @@
 comes before a framework's threads.
 """
 
+from collections.abc import Callable
 import dataclasses
 import os
 import time
@@ -160,11 +161,16 @@ def deliver(side: Side, seconds: float) -> Lap:
 
     fetch = tf.function(iter(_dataset(side)).fetch, autograph=False)
     timing.seconds_per_call(fetch, seconds / 4)  # Batches that lay ready do not count.
-    cpu_before, started, batches = time.process_time(), time.perf_counter(), 0
+    return _lap(fetch, seconds)
+
+
+def _lap(act: Callable[[], Any], seconds: float, steps: int = 1) -> Lap:
+    """Acts for `seconds`, and returns the means of a step; each time makes so many steps."""
+    cpu_before, started, made = time.process_time(), time.perf_counter(), 0
     while (now := time.perf_counter()) - started < seconds:
-        fetch()
-        batches += 1
-    return Lap((now - started) / batches, (time.process_time() - cpu_before) / batches)
+        act()
+        made += steps
+    return Lap((now - started) / made, (time.process_time() - cpu_before) / made)
 
 
 def pushes(side: Side) -> int:
@@ -233,13 +239,10 @@ class _Learner:
         """Learns for `seconds`, and returns the mean of the steps."""
         self._step()  # This brings the learner's weights back into caches.
         pushes_before = 0 if self.publisher is None else self.publisher.pushes
-        before, cpu_before, started = self._steps, time.process_time(), time.perf_counter()
-        while (now := time.perf_counter()) - started < seconds:
-            self._step()
-        steps = self._steps - before
+        lap = _lap(self._step, seconds, self._steps_per_call)
         if self.publisher is not None:
             self.measured_pushes += self.publisher.pushes - pushes_before
-        return Lap((now - started) / steps, (time.process_time() - cpu_before) / steps)
+        return lap
 
 
 def _dataset(side: Side) -> Any:

@@ -55,6 +55,13 @@ def actor(
     return found
 
 
+def times(side: Record, reference: Record) -> float:
+    """Returns how many steps a side of the learner's benchmark makes for one of a reference."""
+    return statistics.median(
+        before / after for before, after in zip(reference["seconds"], side["seconds"], strict=True)
+    )
+
+
 def rate(one: Record) -> float:
     """Returns the median environment steps per second of an actor."""
     return statistics.median(one["steps_per_s"])

@@ -1,9 +1,6 @@
 """One program of XLA, and several steps in a call, on a CPU: for results/benchmarks-learner."""
 
-from collections.abc import Mapping
-from collections.abc import Sequence
 import statistics
-from typing import Any
 
 from docs.generators import prose
 from docs.generators import tables
@@ -24,19 +21,13 @@ def _programs() -> str:
             rows.append([
                 f"{policy}, batch {batch}", _THREADS[placement],
                 f"{1 / statistics.median(sides[0]['seconds']):.1f}",
-                *(f"{_times(side, sides[0]):.2f}" for side in sides[1:]),
+                *(f"{records.times(side, sides[0]):.2f}" for side in sides[1:]),
             ])
     calls = records.load(_RECORD)["programs"]["2 / 2"]["3x2048, 256, Reverb"][-1]["steps_per_call"]
     return tables.table(
         ["Policy", "Threads", "steps/s: TensorFlow's graph", "times as fast: one program",
          f"graph, {calls} steps a call", f"one program, {calls} steps a call"],
         rows,
-    )
-
-
-def _times(side: Mapping[str, Any], reference: Mapping[str, Any]) -> float:
-    return statistics.median(
-        before / after for before, after in zip(reference["seconds"], side["seconds"], strict=True)
     )
 
 
@@ -47,17 +38,15 @@ def _delivered() -> str:
         cores, threads = placement.split(" / ")
         for name, laps in of_placement.items():
             batch = int(name.split(", ")[0])
-            seconds, cpu_seconds = (_median(laps, key) for key in ("seconds", "cpu_seconds"))
+            seconds, cpu_seconds = (
+                statistics.median(lap[key] for lap in laps) for key in ("seconds", "cpu_seconds")
+            )
             rows.append([
                 cores, threads, str(batch), f"{1 / seconds:.0f}", f"{1e6 * cpu_seconds / batch:.1f}"
             ])
     return tables.table(
         ["Cores", "Threads", "Batch", "batches/s", "CPU of a transition, µs"], rows, 0
     )
-
-
-def _median(laps: Sequence[Mapping[str, float]], key: str) -> float:
-    return statistics.median(lap[key] for lap in laps)
 
 
 @prose.wrapped
@@ -71,7 +60,7 @@ def _amx() -> str:
     }
     reference = sides["float32", "Sonnet"]
     plain, fused = (
-        _times(sides["bfloat16", optimizer], reference) for optimizer in ("Sonnet", "fused")
+        records.times(sides["bfloat16", optimizer], reference) for optimizer in ("Sonnet", "fused")
     )
     return (
         "- The Xeon's processor has AMX. On one core its products reach "

@@ -194,13 +194,6 @@ def _side(day: str, threads: str, shape: str, **wanted: str) -> Mapping[str, Any
     return dict(found)
 
 
-def _times(side: Mapping[str, Any], reference: Mapping[str, Any]) -> float:
-    """Returns how many steps a side makes for one of a reference."""
-    return statistics.median(
-        b / a for a, b in zip(side["seconds"], reference["seconds"], strict=True)
-    )
-
-
 def _per_s(side: Mapping[str, Any]) -> float:
     return 1 / statistics.median(side["seconds"])
 
@@ -216,7 +209,7 @@ def _fed_table() -> str:
             row = [_policy(shape), name]
             for day in (_FIRST, _SLOWER):
                 memory = _side(day, threads, shape)
-                share = _times(_side(day, threads, shape, source="Reverb"), memory)
+                share = records.times(_side(day, threads, shape, source="Reverb"), memory)
                 row.append(f"{100 * share:.0f} %" + " **missed**" * (share < 0.95))
             row[2:2] = [f"{_per_s(_side(_FIRST, threads, shape)):.1f}"]
             rows.append(row)
@@ -238,9 +231,9 @@ def _precision_table() -> str:
             reference = side("float32", "Sonnet")
             rows.append([
                 _policy(shape), name, f"{_per_s(reference):.1f}",
-                f"{_times(side('float32', 'fused'), reference):.2f}",
-                f"{_times(side('bfloat16', 'Sonnet'), reference):.2f}",
-                f"{_times(side('bfloat16', 'fused'), reference):.2f}",
+                f"{records.times(side('float32', 'fused'), reference):.2f}",
+                f"{records.times(side('bfloat16', 'Sonnet'), reference):.2f}",
+                f"{records.times(side('bfloat16', 'fused'), reference):.2f}",
             ])
     return tables.table(
         ["Policy", "Threads", "steps/s: fp32, Acme's optimizer", "times as fast: fp32 fused",
@@ -256,8 +249,8 @@ def _learner_targets() -> str:
 
         reference = side("float32", "Sonnet")
         return (
-            _times(side("bfloat16", "Sonnet"), reference),
-            _times(side("bfloat16", "fused"), reference),
+            records.times(side("bfloat16", "Sonnet"), reference),
+            records.times(side("bfloat16", "fused"), reference),
         )
 
     first, slower = gains(_FIRST, "1 / 1"), gains(_SLOWER, "1 / 1")
