@@ -26,6 +26,7 @@ from actorQ.core import timing
 _NAME = "learner"
 _CORES = 2
 _PEAK_SIZE = 2048
+_READERS = (1, 2, 3)  # A learner on a CPU has one, and on a GPU three.
 _FLOAT32, _BFLOAT16 = "float32", "bfloat16"
 
 
@@ -275,20 +276,24 @@ class Bench:
         of_delivery = self.record.setdefault("delivered", {}).setdefault(placement.name, {})
         width = self._plan.shapes[0][0]  # No policy is made.
         for batch in dict.fromkeys(batch for _, batch in self._plan.shapes):
-            for device in dict.fromkeys(("CPU", self._plan.device)):
-                timing.progress(
-                    f"learner: batches alone, cores / threads {placement.name}, {batch}, {device}"
-                )
-                side = Side(width, batch, source=learner_sides.REVERB, device=device)
-                laps = [
-                    process.call(learner_sides.deliver, side, self._plan.window_s)
-                    for _ in range(self._repeats)
+            timing.progress(f"learner: batches alone, cores / threads {placement.name}, {batch}")
+            plain = Side(width, batch, source=learner_sides.REVERB)
+            sides = [
+                dataclasses.replace(plain, device=device, readers=readers)
+                for device in dict.fromkeys(("CPU", self._plan.device)) for readers in _READERS
+            ]
+            laps: dict[Side, list[learner_sides.Lap]] = {side: [] for side in sides}
+            for side in sides * self._repeats:
+                laps[side].append(process.call(learner_sides.deliver, side, self._plan.window_s))
+            for side in sides:
+                of_delivery[f"{batch}, {side.device}, {side.readers}"] = [
+                    lap._asdict() for lap in laps[side]
                 ]
-                of_delivery[f"{batch}, {device}"] = [lap._asdict() for lap in laps]
-                seconds, cpu_seconds = map(statistics.median, zip(*laps, strict=True))
+                seconds, cpu_seconds = map(statistics.median, zip(*laps[side], strict=True))
                 self.delivered.append([
-                    placement.name, str(batch), device, f"{1 / seconds:.0f}",
-                    f"{1e3 * cpu_seconds:.2f}", f"{1e6 * cpu_seconds / batch:.1f}",
+                    placement.name, str(batch), side.device, str(side.readers),
+                    f"{1 / seconds:.0f}", f"{1e3 * cpu_seconds:.2f}",
+                    f"{1e6 * cpu_seconds / batch:.1f}",
                 ])
 
     def _publish(self, process: remote.Remote) -> None:
@@ -336,7 +341,7 @@ def main(arguments: Sequence[str]) -> None:
     )
     delivered = (
         "Batches per second that replay delivers, without a learner",
-        ["cores / threads", "batch", "memory of", "batches/s", "CPU ms a batch",
+        ["cores / threads", "batch", "memory of", "readers", "batches/s", "CPU ms a batch",
          "CPU us a transition"],
         bench.delivered,
     )
@@ -372,6 +377,7 @@ def main(arguments: Sequence[str]) -> None:
             "Sonnet: Acme's learner as it comes (tf.clip_by_global_norm, snt.optimizers.Adam)",
             "from memory: one batch again and again; Reverb: a server in the same process, "
             f"{learner_sides.TRANSITIONS} random transitions, no writers",
+            "readers: threads that form batches, one for a learner on a CPU and three for a GPU",
             "CPU: CPU time of the learner's process, server and data threads included",
             "publishing: float32, at the default period, taken by a process on the same cores",
         ],

@@ -48,6 +48,7 @@ class Side:
       compiled: Whether XLA compiles the step into one program.
       steps_per_call: Learner steps in one call.
       device: CPU or GPU.
+      readers: Threads that form batches; None: as many as a learner's on that device.
     """
 
     width: int
@@ -58,6 +59,7 @@ class Side:
     compiled: bool = False
     steps_per_call: int = 1
     device: str = "CPU"
+    readers: int | None = None
 
     @property
     def config(self) -> config_lib.RunConfig:
@@ -256,7 +258,7 @@ def _dataset(side: Side) -> Any:
         packed = learning.untuned(tf.data.Dataset.from_tensors(batch).repeat())
         return learning.Batches(packed, LAYOUT)
     address = _state["connection"].address
-    return learning.make_dataset(side.config, address, LAYOUT, f"/{side.device}:0")
+    return learning.make_dataset(side.config, address, LAYOUT, f"/{side.device}:0", side.readers)
 
 
 def _sonnet_learner(

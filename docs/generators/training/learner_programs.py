@@ -37,15 +37,16 @@ def _delivered() -> str:
     for placement, of_placement in records.load(_RECORD)["delivered"].items():
         cores, threads = placement.split(" / ")
         for name, laps in of_placement.items():
-            batch = int(name.split(", ")[0])
+            batch, _, readers = name.split(", ")
             seconds, cpu_seconds = (
                 statistics.median(lap[key] for lap in laps) for key in ("seconds", "cpu_seconds")
             )
             rows.append([
-                cores, threads, str(batch), f"{1 / seconds:.0f}", f"{1e6 * cpu_seconds / batch:.1f}"
+                cores, threads, batch, readers, f"{1 / seconds:.0f}",
+                f"{1e6 * cpu_seconds / int(batch):.1f}",
             ])
     return tables.table(
-        ["Cores", "Threads", "Batch", "batches/s", "CPU of a transition, µs"], rows, 0
+        ["Cores", "Threads", "Batch", "Readers", "batches/s", "CPU of a transition, µs"], rows, 0
     )
 
 

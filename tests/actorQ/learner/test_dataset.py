@@ -250,6 +250,23 @@ def test_dataset_gives_batches_of_the_transitions_that_were_written():
     rig.server.stop()
 
 
+@pytest.mark.parametrize("algorithm", sorted(TASKS))
+def test_several_readers_share_the_samples_that_replay_admits(algorithm):
+    # 100 transitions, of which the first 10 admit nothing, admit 90 samples.
+    rig = Rig(algorithm, samples_per_insert=1.0)
+    batches = iter(dataset.make_dataset(
+        rig.config, f"localhost:{rig.server.port}", rig.dataset.layout, readers=3
+    ))
+    keys = set()
+    for _ in range(9):  # Each of the readers may hold 7 samples of a batch that it cannot fill.
+        sample = next(batches)
+        assert sample.data.reward.shape == (8,)
+        keys |= set(sample.info.key.numpy())
+    assert rig.connection.status().transitions_sampled in range(72, 92)
+    assert len(keys) > 30  # Of 72 samples from 100 transitions; no reader repeats another's.
+    rig.server.stop()
+
+
 def test_dataset_started_twice_gives_two_iterators():
     rig = Rig("d4pg")
     first, second = iter(rig.dataset), iter(rig.dataset)
