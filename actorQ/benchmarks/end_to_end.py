@@ -1,6 +1,8 @@
-"""Benchmark 5: whole runs, learner, broadcaster and actors together on two cores.
+r"""Benchmark 5: whole runs, learner, broadcaster and actors together on two cores or more.
 
     python -m actorQ.benchmarks.end_to_end --out DIR
+    python -m actorQ.benchmarks.end_to_end --cores 16 --device GPU --envs_per_actor 1 2 4 8 \
+        --pin_cpus off on --out DIR
 
 Every run is `./run_multiprocess.sh` itself, with a folder of its own and a free port. It gets some
 seconds after the learner's begin, so that caches and queues fill. The steps of a stretch are then
@@ -20,6 +22,7 @@ from actorQ.core import timing
 
 _NAME = "end_to_end"
 _BITS = precisions.NAMES
+_OFF, _ON = "off", "on"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,6 +37,8 @@ class Run:
     samples_per_insert: int
     batch_size: int
     environments: int
+    device: str = "CPU"
+    pinned: str = _OFF
 
     def flags(self, folder: str) -> list[str]:
         """Returns the launcher's flags."""
@@ -42,7 +47,8 @@ class Run:
             f"--model_str={self.model}", f"--n_actors={self.actors}", f"--quantize={self.bits}",
             f"--inference_mode={self.inference_mode}", f"--envs_per_actor={self.environments}",
             f"--replay_table_max_times_sampled={self.samples_per_insert}",
-            f"--batch_size={self.batch_size}", "--learner_device_placement=CPU",
+            f"--batch_size={self.batch_size}", f"--learner_device_placement={self.device}",
+            f"--pin_cpus={self.pinned == _ON}",
             *short_runs.run_flags(folder),
         ]
 
@@ -80,8 +86,20 @@ def main(argv: Sequence[str]) -> None:
         help="Precisions of the actors, bits (default: 32 8).",
     )
     parser.add_argument(
-        "--envs_per_actor", type=timing.positive, default=1, metavar="N",
-        help="Environments of one actor process (default: %(default)s).",
+        "--envs_per_actor", type=timing.positive, nargs="+", default=[1], metavar="N",
+        help="Numbers of environments of one actor process (default: 1).",
+    )
+    parser.add_argument(
+        "--cores", type=timing.positive, default=2, metavar="N",
+        help="Cores for all processes together (default: %(default)s).",
+    )
+    parser.add_argument(
+        "--pin_cpus", choices=(_OFF, _ON), nargs="+", default=[_OFF],
+        help="Whether each actor is kept to a core of its own (default: off).",
+    )
+    parser.add_argument(
+        "--device", choices=("CPU", "GPU"), default="CPU",
+        help="Device of the learner (default: %(default)s).",
     )
     parser.add_argument(
         "--seconds", type=timing.positive, default=15, help="Length of the measured stretch."
@@ -90,24 +108,29 @@ def main(argv: Sequence[str]) -> None:
         "--quick", action="store_true", help="Measure runs with one actor for 5 s each."
     )
     arguments = timing.parse(parser, argv, actors=[1], seconds=5)
-    cores = timing.pin(2)
+    timing.pin(arguments.cores)
     runs = [
         Run(actors, bits, arguments.model, arguments.task, arguments.inference_mode,
-            arguments.samples_per_insert, arguments.batch_size, arguments.envs_per_actor)
-        for actors in arguments.actors for bits in arguments.bits
+            arguments.samples_per_insert, arguments.batch_size, environments, arguments.device,
+            pinned)
+        for actors in arguments.actors for environments in arguments.envs_per_actor
+        for pinned in arguments.pin_cpus for bits in arguments.bits
     ]
 
     def rates_of(run: Run) -> short_runs.Rates:
-        timing.progress(f"end_to_end: {run.actors} actors, {_BITS[run.bits]}")
+        timing.progress(
+            f"end_to_end: {run.actors} actors of {run.environments}, pinned {run.pinned}, "
+            f"{_BITS[run.bits]}"
+        )
         return short_runs.measure(run, arguments.seconds)
 
     found = timing.interleave(
         {run: functools.partial(rates_of, run) for run in runs}, arguments.repeats
     )
-    _report(found, arguments, cores)
+    _report(found, arguments)
 
 
-def _report(found: dict[Run, list[short_runs.Rates]], arguments: Any, cores: list[int]) -> None:
+def _report(found: dict[Run, list[short_runs.Rates]], arguments: Any) -> None:
     def median(run: Run, name: str) -> float:
         return statistics.median(getattr(rate, name) for rate in found[run])
 
@@ -123,7 +146,8 @@ def _report(found: dict[Run, list[short_runs.Rates]], arguments: Any, cores: lis
             for phase in ("environment_s", "inference_s", "insert_s")
         ]
         rows.append([
-            str(run.actors), _BITS[run.bits], f"{median(run, 'actor_steps_per_s'):.0f}", ratios[0],
+            str(run.actors), str(run.environments), run.pinned, _BITS[run.bits],
+            f"{median(run, 'actor_steps_per_s'):.0f}", ratios[0],
             f"{median(run, 'learner_steps_per_s'):.2f}", ratios[1],
             f"{median(run, 'actor_cpu_us'):.0f}", f"{median(run, 'learner_cpu_ms'):.1f}",
             *(f"{us:.0f}" for us in phases),
@@ -132,10 +156,10 @@ def _report(found: dict[Run, list[short_runs.Rates]], arguments: Any, cores: lis
         _NAME,
         f"{arguments.task}, policy {arguments.model}, batch {arguments.batch_size}, "
         f"{arguments.samples_per_insert} samples per insert, {arguments.inference_mode} inference, "
-        f"{arguments.envs_per_actor} environments an actor; all processes on {len(cores)} cores",
-        ("actors", "precision", "actor steps/s", "x fp32", "learner steps/s", "x fp32",
-         "actor CPU us/step", "learner CPU ms/step", "environment us", "inference us",
-         "insert us"),
+        f"learner on a {arguments.device}; all processes on {arguments.cores} cores",
+        ("actors", "environments of each", "pinned", "precision", "actor steps/s", "x fp32",
+         "learner steps/s", "x fp32", "actor CPU us/step", "learner CPU ms/step",
+         "environment us", "inference us", "insert us"),
         rows,
         {"runs": [
             {**dataclasses.asdict(run), "rates": [dataclasses.asdict(rate) for rate in measured]}

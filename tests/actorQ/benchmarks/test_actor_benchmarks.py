@@ -274,9 +274,33 @@ def test_end_to_end_run_that_dies_while_it_is_measured_is_an_error(tmp_path):
 
 
 def test_end_to_end_flags_are_the_launchers():
-    run = end_to_end.Run(2, 4, "64,64", "gym,CartPole-v1", "native", 3, 32, 5)
+    run = end_to_end.Run(2, 4, "64,64", "gym,CartPole-v1", "native", 3, 32, 5, pinned="on")
     flags = dict(flag.removeprefix("--").split("=", 1) for flag in run.flags("folder"))
-    launchers_own = {"logdir", "run_name"}
+    launchers_own = {"logdir", "run_name", "pin_cpus"}
     fields = {field.name: field for field in dataclasses.fields(config_lib.RunConfig)}
     assert set(flags) - launchers_own <= set(fields)
     assert (flags["n_actors"], flags["quantize"], flags["envs_per_actor"]) == ("2", "4", "5")
+    assert flags["pin_cpus"] == "True"
+
+
+def test_end_to_end_compares_precisions_within_environments_and_pinning(monkeypatch, tmp_path):
+    def measured(run, seconds):
+        steps = 100.0 * run.environments * (3 if run.bits == 8 else 1) + (run.pinned == "on")
+        return short_runs.Rates(steps, 1.0, 1.0, 1.0, dict.fromkeys(telemetry.PHASES, 1.0))
+
+    monkeypatch.setattr(short_runs, "measure", measured)
+    monkeypatch.setattr(timing, "pin", lambda cores: None)  # The other tests keep their cores.
+    end_to_end.main([
+        "--actors", "1", "--envs_per_actor", "1", "4", "--pin_cpus", "off", "on",
+        "--cores", "1", "--out", str(tmp_path),
+    ])
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")][1:6]
+        for line in (tmp_path / "end_to_end.md").read_text().splitlines() if line.startswith("| 1")
+    ]
+    assert rows == [
+        ["1", "off", "fp32", "100", "1.00"], ["1", "off", "int8", "300", "3.00"],
+        ["1", "on", "fp32", "101", "1.00"], ["1", "on", "int8", "301", "2.98"],
+        ["4", "off", "fp32", "400", "1.00"], ["4", "off", "int8", "1200", "3.00"],
+        ["4", "on", "fp32", "401", "1.00"], ["4", "on", "int8", "1201", "3.00"],
+    ]
