@@ -48,7 +48,7 @@ class Run:
             f"--inference_mode={self.inference_mode}", f"--envs_per_actor={self.environments}",
             f"--replay_table_max_times_sampled={self.samples_per_insert}",
             f"--batch_size={self.batch_size}", f"--learner_device_placement={self.device}",
-            f"--pin_cpus={self.pinned == _ON}",
+            f"--pin_cpus={int(self.pinned == _ON)}",
             *short_runs.run_flags(folder),
         ]
 

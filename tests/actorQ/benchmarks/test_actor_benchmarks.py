@@ -280,7 +280,7 @@ def test_end_to_end_flags_are_the_launchers():
     fields = {field.name: field for field in dataclasses.fields(config_lib.RunConfig)}
     assert set(flags) - launchers_own <= set(fields)
     assert (flags["n_actors"], flags["quantize"], flags["envs_per_actor"]) == ("2", "4", "5")
-    assert flags["pin_cpus"] == "True"
+    assert flags["pin_cpus"] == "1"
 
 
 def test_end_to_end_compares_precisions_within_environments_and_pinning(monkeypatch, tmp_path):
