@@ -21,7 +21,7 @@ from actorQ.core import config as config_lib
 from actorQ.wire import replay
 
 _PREFETCH_BATCHES = 2
-_GPU_READERS = 3  # Threads that form batches: one forms 700 to 850 batches of 256 a second.
+_GPU_READERS = 3  # Threads that form batches: one forms 630 to 850 batches of 256 a second.
 _HOST = "/CPU:0"  # TensorFlow's name of the device on which tf.data computes.
 
 

@@ -33,20 +33,19 @@ def _programs() -> str:
 
 def _delivered() -> str:
     """Returns the batches that replay delivers where nobody learns from them."""
-    rows = []
+    rows: dict[tuple[str, ...], list[str]] = {}
     for placement, of_placement in records.load(_RECORD)["delivered"].items():
-        cores, threads = placement.split(" / ")
         for name, laps in of_placement.items():
-            batch, _, readers = name.split(", ")
+            batch = name.split(", ")[0]
             seconds, cpu_seconds = (
                 statistics.median(lap[key] for lap in laps) for key in ("seconds", "cpu_seconds")
             )
-            rows.append([
-                cores, threads, batch, readers, f"{1 / seconds:.0f}",
-                f"{1e6 * cpu_seconds / int(batch):.1f}",
-            ])
+            rows.setdefault((*placement.split(" / "), batch), []).append(
+                f"{1 / seconds:.0f} ({1e6 * cpu_seconds / int(batch):.1f} µs)"
+            )
     return tables.table(
-        ["Cores", "Threads", "Batch", "Readers", "batches/s", "CPU of a transition, µs"], rows, 0
+        ["Cores", "Threads", "Batch", "One reader, batches/s (CPU of a transition)", "Two", "Three"],
+        [[*place, *cells] for place, cells in rows.items()], 0,
     )
 
 
