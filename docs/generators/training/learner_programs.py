@@ -44,7 +44,8 @@ def _delivered() -> str:
                 f"{1 / seconds:.0f} ({1e6 * cpu_seconds / int(batch):.1f} µs)"
             )
     return tables.table(
-        ["Cores", "Threads", "Batch", "One reader, batches/s (CPU of a transition)", "Two", "Three"],
+        ["Cores", "Threads", "Batch", "One reader, batches/s (CPU of a transition)", "Two",
+         "Three"],
         [[*place, *cells] for place, cells in rows.items()], 0,
     )
 
