@@ -1,4 +1,4 @@
-"""Several environments an actor, measured in whole runs: for results/throughput-and-cluster."""
+"""Actors with wide policies on an Intel Xeon: for results/wide-policies-on-a-xeon."""
 
 import statistics
 
@@ -6,8 +6,67 @@ from docs.generators import prose
 from docs.generators import tables
 from docs.generators.training import benchmark_records as records
 
-_RECORD = "xeon_environments/end_to_end"
+_RUNS = "xeon_environments/end_to_end"
+_ALONE = "xeon_inference/alone/inference"
+_BESIDE = ("xeon_inference/first_of_two/inference", "xeon_inference/second_of_two/inference")
+_ZEN5 = "inference"
+_WIDE = "3x2048"
+_PRECISIONS = ("fp32", "fp16", "int8", "int4")
 _CORES = {"off": "shared", "on": "apart"}
+
+
+def _us(record: str, policy: str, side: str) -> float:
+    """Returns the median microseconds of one side of `inference`."""
+    return 1e6 * statistics.median(records.load(record)[policy]["seconds"][side])
+
+
+def _beside_us(policy: str, side: str) -> float:
+    """Returns the mean of two processes that computed at the same time, on a core each."""
+    return statistics.mean(_us(record, policy, side) for record in _BESIDE)
+
+
+def _gb_per_s(record: str, policy: str, precision: str) -> float:
+    """Returns how fast a core reads the weights of a policy again and again."""
+    floor = f"floor {precision}"
+    return records.load(record)[policy]["weight_bytes"][floor] / _us(record, policy, floor) / 1e3
+
+
+@prose.wrapped
+def _answer() -> str:
+    """Returns why a step takes long, and what several environments make of it."""
+    runs = _runs()
+    return (
+        "**Answer.** A core of this Xeon reads weights that its own cache cannot hold at "
+        f"{_gb_per_s(_ALONE, _WIDE, 'int8'):.0f} GB/s, where a Zen 5's reads "
+        f"{_gb_per_s(_ZEN5, _WIDE, 'int8'):.0f}. Reading alone takes "
+        f"{_us(_ALONE, _WIDE, 'floor int8'):.0f} of the {_us(_ALONE, _WIDE, 'native int8'):.0f} µs "
+        f"of an int8 step. Eight environments share one reading, so that each of their steps takes "
+        f"{_inference_us(runs[1, 'off', 8, 8]):.0f} µs."
+    )
+
+
+def _inference() -> str:
+    """Returns the time of a step and of reading its weights, alone and beside another process."""
+    rows = []
+    for policy in ("3x256", "3x1024", _WIDE):
+        for precision in _PRECISIONS:
+            floor, native = f"floor {precision}", f"native {precision}"
+            weights = records.load(_ALONE)[policy]["weight_bytes"][floor]
+            rows.append([
+                policy, precision, f"{weights / 1e6:.1f}",
+                *(
+                    f"{us:,.1f}" if us < 10 else f"{us:,.0f}" for us in (
+                        _us(_ALONE, policy, floor), _us(_ALONE, policy, native),
+                        _beside_us(policy, native), _us(_ZEN5, policy, floor),
+                        _us(_ZEN5, policy, native),
+                    )
+                ),
+            ])
+    return tables.table(
+        ["Policy", "Precision", "weights, MB", "Xeon, µs: reading them", "a step",
+         "a step, both cores busy", "Zen 5, µs: reading them", "a step"],
+        rows, 1,
+    )
 
 
 def _median(run: records.Record, rate: str) -> float:
@@ -22,11 +81,11 @@ def _runs() -> dict[tuple[int, str, int, int], records.Record]:
     """Returns the runs by actors, pinning, environments of an actor, and bits."""
     return {
         (run["actors"], run["pinned"], run["environments"], run["bits"]): run
-        for run in records.load(_RECORD)["runs"]
+        for run in records.load(_RUNS)["runs"]
     }
 
 
-def _table() -> str:
+def _environments() -> str:
     """Returns the rates of actors and learner for each number of environments."""
     runs = _runs()
     rows = []
@@ -73,4 +132,7 @@ def _reading() -> str:
     )
 
 
-BLOCKS = {"table": _table, "reading": _reading}
+BLOCKS = {
+    "answer": _answer, "inference": _inference, "environments": _environments,
+    "reading": _reading,
+}
