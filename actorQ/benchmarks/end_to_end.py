@@ -17,6 +17,7 @@ from typing import Any
 
 from actorQ.benchmarks import short_runs
 from actorQ.core import config as config_lib
+from actorQ.core import errors
 from actorQ.core import precisions
 from actorQ.core import timing
 
@@ -122,7 +123,13 @@ def main(argv: Sequence[str]) -> None:
             f"end_to_end: {run.actors} actors of {run.environments}, pinned {run.pinned}, "
             f"{_BITS[run.bits]}"
         )
-        return short_runs.measure(run, arguments.seconds)
+        rates = short_runs.measure(run, arguments.seconds)
+        if rates.learner_device != run.device:
+            raise errors.UserError(
+                f"The learner computed on the {rates.learner_device}, because TensorFlow can use "
+                "no GPU here: leave out --device GPU, or run ./setup_ubuntu.sh --gpu."
+            )
+        return rates
 
     found = timing.interleave(
         {run: functools.partial(rates_of, run) for run in runs}, arguments.repeats

@@ -222,13 +222,14 @@ class Bench:
         self.record: dict[str, Any] = {}
         for placement in plan.placements:
             chosen = list(cores[-placement.cores:])
-            with remote.remotes([chosen[-1]] * 2) as (process, other):
+            on_gpu = plan.device == "GPU"
+            with remote.remotes([chosen[-1]] * 2, gpu=on_gpu) as (process, other):
                 process.call(learner_sides.set_up, chosen, placement.threads, plan.device)
                 port = process.call(learner_sides.serve)
                 self._deliver(process, placement)
                 if placement != ONE_CORE:
                     self._programs(process, placement)
-                if plan.device == "GPU":
+                if on_gpu:
                     continue
                 self._rows(process, placement)
                 if placement == ALL_THREADS:

@@ -17,6 +17,7 @@ from actorQ.actor import transition_writer
 from actorQ.benchmarks import remote
 from actorQ.core import cli
 from actorQ.core import config as config_lib
+from actorQ.core import errors
 from actorQ.core import timing
 from actorQ.policy import architecture as architecture_lib
 from actorQ.wire import replay
@@ -90,7 +91,11 @@ def _layer_flop(sizes: tuple[int, ...], batch: int) -> list[float]:
 
 
 def set_up(cores: list[int], threads: int, device: str = "CPU") -> None:
-    """Places this process and its TensorFlow; it must be called first."""
+    """Places this process and its TensorFlow; it must be called first.
+
+    Raises:
+      errors.UserError: A GPU is asked for, and TensorFlow can use none.
+    """
     os.sched_setaffinity(0, cores)
     cli.use_onednn()  # As in a run, unless the environment variable is set.
     import tensorflow as tf
@@ -98,6 +103,11 @@ def set_up(cores: list[int], threads: int, device: str = "CPU") -> None:
     from actorQ.policy import tensorflow_device
 
     tensorflow_device.choose(device == "GPU", "the benchmark")
+    if device == "GPU" and not tf.config.get_visible_devices("GPU"):
+        raise errors.UserError(
+            "TensorFlow can use no GPU here: leave out --device GPU, or run ./setup_ubuntu.sh "
+            "--gpu."
+        )
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.config.threading.set_inter_op_parallelism_threads(max(2, threads))
 

@@ -20,11 +20,16 @@ from actorQ.core import errors
 class Remote:
     """A process on one core that runs functions; their modules keep state between calls."""
 
-    def __init__(self, core: int):
-        """Starts the process, which ends with this one."""
+    def __init__(self, core: int, gpu: bool = False):
+        """Starts the process, which ends with this one.
+
+        Args:
+          core: Its core.
+          gpu: Whether frameworks may see GPUs in it.
+        """
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, core), daemon=True)
+        self._process = context.Process(target=_serve, args=(theirs, core, gpu), daemon=True)
         self._process.start()
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -53,9 +58,14 @@ class Remote:
 
 
 @contextlib.contextmanager
-def remotes(cores: list[int]) -> Iterator[list[Remote]]:
-    """Starts a process on each core, and ends them all behind the block."""
-    started = [Remote(core) for core in cores]
+def remotes(cores: list[int], gpu: bool = False) -> Iterator[list[Remote]]:
+    """Starts a process on each core, and ends them all behind the block.
+
+    Args:
+      cores: Cores of the processes.
+      gpu: Whether frameworks may see GPUs in them.
+    """
+    started = [Remote(core, gpu) for core in cores]
     try:
         yield started
     finally:
@@ -63,9 +73,11 @@ def remotes(cores: list[int]) -> Iterator[list[Remote]]:
             process.close()
 
 
-def _serve(pipe: connection_lib.Connection, core: int) -> None:
+def _serve(pipe: connection_lib.Connection, core: int, gpu: bool) -> None:
     os.sched_setaffinity(0, {core})
-    os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    if not gpu:
+        os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     # Only Reverb's C++ notes go to stderr: failures travel through the pipe.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     while True:

@@ -10,6 +10,7 @@ from typing import Protocol
 
 import psutil
 
+from actorQ.core import config as config_lib
 from actorQ.core import errors
 from actorQ.core import telemetry
 from actorQ.launch import processes
@@ -50,6 +51,7 @@ class Rates:
       actor_cpu_us: CPU time of the actors' processes for one environment step, microseconds.
       learner_cpu_ms: CPU time of the learner's process (with the server) for one learner step.
       phases_us: Microseconds of the acting threads for one environment step, by phase.
+      learner_device: What the learner computed on, "CPU" or "GPU".
     """
 
     actor_steps_per_s: float
@@ -57,6 +59,7 @@ class Rates:
     actor_cpu_us: float
     learner_cpu_ms: float
     phases_us: dict[str, float]
+    learner_device: str = "CPU"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,11 +96,12 @@ def measure(run: Measurable, seconds: float, settle_s: float = _SETTLE_S) -> Rat
             before = _read(launcher, logs)
             time.sleep(seconds)
             after = _read(launcher, logs)
+            device = config_lib.load_record(logs)["learner_device"]
         finally:
             launcher.terminate()
             launcher.wait(_END_TIMEOUT_S)
             launcher.kill()
-    return rates(before, after)
+    return dataclasses.replace(rates(before, after), learner_device=device)
 
 
 def rates(before: _Reading, after: _Reading) -> Rates:

@@ -304,3 +304,12 @@ def test_end_to_end_compares_precisions_within_environments_and_pinning(monkeypa
         ["4", "off", "fp32", "400", "1.00"], ["4", "off", "int8", "1200", "3.00"],
         ["4", "on", "fp32", "401", "1.00"], ["4", "on", "int8", "1201", "3.00"],
     ]
+
+
+def test_end_to_end_refuses_a_learner_that_is_not_on_the_gpu(monkeypatch, tmp_path):
+    rates = short_runs.Rates(1.0, 1.0, 1.0, 1.0, {}, "CPU")
+    monkeypatch.setattr(short_runs, "measure", lambda run, seconds: rates)
+    monkeypatch.setattr(timing, "pin", lambda cores: None)
+    with pytest.raises(errors.UserError, match="computed on the CPU.*leave out --device GPU"):
+        end_to_end.main(["--actors", "1", "--device", "GPU", "--out", str(tmp_path)])
+    assert not list(tmp_path.iterdir())

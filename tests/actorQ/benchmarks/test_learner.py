@@ -1,6 +1,8 @@
 """Tests `actorQ.benchmarks.learner`: what it counts, its sides and its rows."""
 
+import dataclasses
 import json
+import os
 import subprocess
 import sys
 
@@ -9,7 +11,9 @@ import tensorflow as tf
 
 from actorQ.benchmarks import learner as benchmark
 from actorQ.benchmarks import learner_sides
+from actorQ.benchmarks import remote
 from actorQ.benchmarks.learner_sides import Side
+from actorQ.core import errors
 
 
 class FakeProcess:
@@ -98,6 +102,32 @@ def test_program_cells_hold_rates_and_ratios_over_a_step_as_before():
     assert benchmark.program_cells(sides, figures) == [
         "0.3", "0.7", "0.4", "1.3", "2.00", "1.50", "4.00"
     ]
+
+
+@pytest.mark.skipif(bool(tf.config.list_physical_devices("GPU")), reason="there is a GPU")
+def test_a_gpu_that_tensorflow_cannot_use_is_an_error():
+    core = min(os.sched_getaffinity(0))
+    with remote.remotes([core], gpu=True) as (process,):
+        with pytest.raises(errors.UserError, match="no GPU here: leave out --device GPU"):
+            process.call(learner_sides.set_up, [core], 1, "GPU")
+
+
+@pytest.mark.parametrize(("device", "seen"), [("CPU", "-1"), ("GPU", "7")])
+def test_only_the_learner_on_a_gpu_sees_gpus(device, seen, monkeypatch):
+    # Its process was once hidden from every GPU, and would have measured the CPU in its place.
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+    found = []
+
+    def set_up(self, function, *arguments):
+        found.append(self.ask(os.getenv, "CUDA_VISIBLE_DEVICES"))
+        raise errors.UserError("seen")
+
+    monkeypatch.setattr(remote.Remote, "ask", remote.Remote.call, raising=False)
+    monkeypatch.setattr(remote.Remote, "call", set_up)
+    plan = dataclasses.replace(benchmark.QUICK, device=device)
+    with pytest.raises(errors.UserError, match="seen"):
+        benchmark.Bench(plan, 1, sorted(os.sched_getaffinity(0)))
+    assert found == [seen]
 
 
 def test_acmes_own_learner_makes_steps():
