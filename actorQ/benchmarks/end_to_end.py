@@ -17,7 +17,6 @@ from typing import Any
 
 from actorQ.benchmarks import short_runs
 from actorQ.core import config as config_lib
-from actorQ.core import errors
 from actorQ.core import precisions
 from actorQ.core import timing
 
@@ -98,10 +97,7 @@ def main(argv: Sequence[str]) -> None:
         "--pin_cpus", choices=(_OFF, _ON), nargs="+", default=[_OFF],
         help="Whether each actor is kept to a core of its own (default: off).",
     )
-    parser.add_argument(
-        "--device", choices=("CPU", "GPU"), default="CPU",
-        help="Device of the learner (default: %(default)s).",
-    )
+    timing.add_device(parser)
     parser.add_argument(
         "--seconds", type=timing.positive, default=15, help="Length of the measured stretch."
     )
@@ -124,11 +120,7 @@ def main(argv: Sequence[str]) -> None:
             f"{_BITS[run.bits]}"
         )
         rates = short_runs.measure(run, arguments.seconds)
-        if rates.learner_device != run.device:
-            raise errors.UserError(
-                f"The learner computed on the {rates.learner_device}, because TensorFlow can use "
-                "no GPU here: leave out --device GPU, or run ./setup_ubuntu.sh --gpu."
-            )
+        timing.require_device(run.device, rates.learner_device)
         return rates
 
     found = timing.interleave(

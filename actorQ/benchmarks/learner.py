@@ -26,7 +26,7 @@ from actorQ.core import timing
 _NAME = "learner"
 _CORES = 2
 _PEAK_SIZE = 2048
-_READERS = (1, 2, 3)  # A learner on a CPU has one, and on a GPU three.
+_READERS = (1, 2, 3)  # Threads that form batches.
 _FLOAT32, _BFLOAT16 = "float32", "bfloat16"
 
 
@@ -321,10 +321,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument(
         "--quick", action="store_true", help="Measure one small network for a short time."
     )
-    parser.add_argument(
-        "--device", choices=("CPU", "GPU"), default="CPU",
-        help="Device of the learner (default: %(default)s).",
-    )
+    timing.add_device(parser)
     options = timing.parse(parser, arguments, repeats=2)
     plan = QUICK if options.quick else Plan()
     cores = timing.pin(_CORES if options.device == "CPU" else provenance.usable_cores())
@@ -378,7 +375,7 @@ def main(arguments: Sequence[str]) -> None:
             "Sonnet: Acme's learner as it comes (tf.clip_by_global_norm, snt.optimizers.Adam)",
             "from memory: one batch again and again; Reverb: a server in the same process, "
             f"{learner_sides.TRANSITIONS} random transitions, no writers",
-            "readers: threads that form batches, one for a learner on a CPU and three for a GPU",
+            "readers: threads that form batches",
             "CPU: CPU time of the learner's process, server and data threads included",
             "publishing: float32, at the default period, taken by a process on the same cores",
         ],

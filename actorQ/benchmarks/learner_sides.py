@@ -17,7 +17,6 @@ from actorQ.actor import transition_writer
 from actorQ.benchmarks import remote
 from actorQ.core import cli
 from actorQ.core import config as config_lib
-from actorQ.core import errors
 from actorQ.core import timing
 from actorQ.policy import architecture as architecture_lib
 from actorQ.wire import replay
@@ -103,11 +102,7 @@ def set_up(cores: list[int], threads: int, device: str = "CPU") -> None:
     from actorQ.policy import tensorflow_device
 
     tensorflow_device.choose(device == "GPU", "the benchmark")
-    if device == "GPU" and not tf.config.get_visible_devices("GPU"):
-        raise errors.UserError(
-            "TensorFlow can use no GPU here: leave out --device GPU, or run ./setup_ubuntu.sh "
-            "--gpu."
-        )
+    timing.require_device(device, "GPU" if tf.config.get_visible_devices("GPU") else "CPU")
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.config.threading.set_inter_op_parallelism_threads(max(2, threads))
 

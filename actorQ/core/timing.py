@@ -47,6 +47,27 @@ def parser(name: str, description: str, repeats: int | None = 5) -> argparse.Arg
     return made
 
 
+def add_device(made: argparse.ArgumentParser) -> None:
+    """Adds the option --device, the device of the learner."""
+    made.add_argument(
+        "--device", choices=("CPU", "GPU"), default="CPU",
+        help="Device of the learner (default: %(default)s).",
+    )
+
+
+def require_device(asked: str, taken: str) -> None:
+    """Makes sure that the learner computes on the device of --device.
+
+    Raises:
+      errors.UserError: TensorFlow took the CPU in place of a GPU.
+    """
+    if asked != taken:
+        raise errors.UserError(
+            f"The learner's steps are computed on the {taken}, because TensorFlow can use no "
+            f"{asked} here: leave out --device {asked}, or run ./setup_ubuntu.sh --gpu."
+        )
+
+
 def parse(
     made: argparse.ArgumentParser, argv: Sequence[str], **quick: Any
 ) -> argparse.Namespace:

@@ -62,6 +62,11 @@ def times(side: Record, reference: Record) -> float:
     )
 
 
+def run_rate(run: Record, name: str) -> float:
+    """Returns the median of a rate of a run that `end_to_end` measured."""
+    return statistics.median(found[name] for found in run["rates"])
+
+
 def rate(one: Record) -> float:
     """Returns the median environment steps per second of an actor."""
     return statistics.median(one["steps_per_s"])

@@ -46,9 +46,9 @@ def policies() -> list[str]:
     ]
 
 
-def inference_us(policy: str, side: str) -> float:
-    """Returns the median microseconds of one observation."""
-    return 1e6 * statistics.median(records.load("inference")[policy]["seconds"][side])
+def inference_us(policy: str, side: str, record: str = "inference") -> float:
+    """Returns the median microseconds of one observation, in the record of a machine."""
+    return 1e6 * statistics.median(records.load(record)[policy]["seconds"][side])
 
 
 def speed(policy: str, side: str) -> float:
@@ -241,7 +241,7 @@ def _end_to_end() -> str:
         runs = records.load(name)["runs"]
         by_bits = {
             (run["actors"], run["bits"]): {
-                rate: statistics.median(found[rate] for found in run["rates"])
+                rate: records.run_rate(run, rate)
                 for rate in ("actor_steps_per_s", "learner_steps_per_s")
             }
             for run in runs

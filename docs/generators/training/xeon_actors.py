@@ -5,6 +5,7 @@ import statistics
 from docs.generators import prose
 from docs.generators import tables
 from docs.generators.training import benchmark_records as records
+from docs.generators.training.benchmark_results import inference_us
 
 _RUNS = "xeon_environments/end_to_end"
 _ALONE = "xeon_inference/alone/inference"
@@ -15,33 +16,30 @@ _PRECISIONS = ("fp32", "fp16", "int8", "int4")
 _CORES = {"off": "shared", "on": "apart"}
 
 
-def _us(record: str, policy: str, side: str) -> float:
-    """Returns the median microseconds of one side of `inference`."""
-    return 1e6 * statistics.median(records.load(record)[policy]["seconds"][side])
-
-
 def _beside_us(policy: str, side: str) -> float:
     """Returns the mean of two processes that computed at the same time, on a core each."""
-    return statistics.mean(_us(record, policy, side) for record in _BESIDE)
+    return statistics.mean(inference_us(policy, side, record) for record in _BESIDE)
 
 
 def _gb_per_s(record: str, policy: str, precision: str) -> float:
     """Returns how fast a core reads the weights of a policy again and again."""
     floor = f"floor {precision}"
-    return records.load(record)[policy]["weight_bytes"][floor] / _us(record, policy, floor) / 1e3
+    weights = records.load(record)[policy]["weight_bytes"][floor]
+    return weights / inference_us(policy, floor, record) / 1e3
 
 
 @prose.wrapped
 def _answer() -> str:
     """Returns why a step takes long, and what several environments make of it."""
-    runs = _runs()
+    reading, step = (
+        inference_us(_WIDE, f"{side} int8", _ALONE) for side in ("floor", "native")
+    )
     return (
         "**Answer.** A core of this Xeon reads weights that its own cache cannot hold at "
         f"{_gb_per_s(_ALONE, _WIDE, 'int8'):.0f} GB/s, where a Zen 5's reads "
-        f"{_gb_per_s(_ZEN5, _WIDE, 'int8'):.0f}. Reading alone takes "
-        f"{_us(_ALONE, _WIDE, 'floor int8'):.0f} of the {_us(_ALONE, _WIDE, 'native int8'):.0f} µs "
-        f"of an int8 step. Eight environments share one reading, so that each of their steps takes "
-        f"{_inference_us(runs[1, 'off', 8, 8]):.0f} µs."
+        f"{_gb_per_s(_ZEN5, _WIDE, 'int8'):.0f}. Reading alone takes {reading:.0f} of the "
+        f"{step:.0f} µs of an int8 step. Eight environments share one reading, so that a step "
+        f"of one of them takes {_step_us(_runs()[1, 'off', 8, 8]):.0f} µs."
     )
 
 
@@ -56,9 +54,9 @@ def _inference() -> str:
                 policy, precision, f"{weights / 1e6:.1f}",
                 *(
                     f"{us:,.1f}" if us < 10 else f"{us:,.0f}" for us in (
-                        _us(_ALONE, policy, floor), _us(_ALONE, policy, native),
-                        _beside_us(policy, native), _us(_ZEN5, policy, floor),
-                        _us(_ZEN5, policy, native),
+                        inference_us(policy, floor, _ALONE), inference_us(policy, native, _ALONE),
+                        _beside_us(policy, native), inference_us(policy, floor),
+                        inference_us(policy, native),
                     )
                 ),
             ])
@@ -69,11 +67,8 @@ def _inference() -> str:
     )
 
 
-def _median(run: records.Record, rate: str) -> float:
-    return statistics.median(found[rate] for found in run["rates"])
-
-
-def _inference_us(run: records.Record) -> float:
+def _step_us(run: records.Record) -> float:
+    """Returns the median microseconds of inference for a step of one environment."""
     return statistics.median(found["phases_us"]["inference_s"] for found in run["rates"])
 
 
@@ -91,12 +86,12 @@ def _environments() -> str:
     rows = []
     for actors, pinned, environments in sorted({key[:3] for key in runs}):
         fp32, int8 = (runs[actors, pinned, environments, bits] for bits in (32, 8))
-        steps = [_median(run, "actor_steps_per_s") for run in (fp32, int8)]
+        steps = [records.run_rate(run, "actor_steps_per_s") for run in (fp32, int8)]
         rows.append([
             str(actors), _CORES[pinned], str(environments),
             *(tables.number(rate, 0) for rate in steps), f"{steps[1] / steps[0]:.2f}",
-            *(tables.number(_inference_us(run), 0) for run in (fp32, int8)),
-            *(f"{_median(run, 'learner_steps_per_s'):.1f}" for run in (fp32, int8)),
+            *(tables.number(_step_us(run), 0) for run in (fp32, int8)),
+            *(f"{records.run_rate(run, 'learner_steps_per_s'):.1f}" for run in (fp32, int8)),
         ])
     return tables.table(
         ["Actors", "Cores", "environments of each", "actor steps/s: fp32", "int8", "int8 / fp32",
@@ -111,10 +106,10 @@ def _reading() -> str:
     runs = _runs()
 
     def steps(actors: int, environments: int, bits: int, pinned: str = "off") -> float:
-        return _median(runs[actors, pinned, environments, bits], "actor_steps_per_s")
+        return records.run_rate(runs[actors, pinned, environments, bits], "actor_steps_per_s")
 
     def learner(actors: int) -> float:
-        return _median(runs[actors, "off", 1, 8], "learner_steps_per_s")
+        return records.run_rate(runs[actors, "off", 1, 8], "learner_steps_per_s")
 
     def per_env(bits: int) -> str:
         return f"{steps(1, 8, bits) / steps(1, 1, bits):.1f}"
